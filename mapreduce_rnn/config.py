@@ -1,0 +1,311 @@
+"""The options of a run: one frozen dataclass per section, the single source of truth.
+
+The command line, ``--config`` files and the run folder's config.toml are all made from the
+fields below: a field's metadata holds its help text, the reason for its default and its limits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mapreduce_rnn.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Option:
+    """What a field of a section tells the command line and the checks."""
+
+    help: str
+    choices: tuple[str, ...] = ()
+    minimum: float | None = None
+    above: float | None = None  # exclusive minimum
+    maximum: float | None = None
+    metavar: str | None = None
+
+
+def _option(default: Any, help: str, **limits: Any) -> Any:
+    return field(default=default, metadata={"option": Option(help, **limits)})
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """model: bidirectional LSTM with a linear output layer"""
+
+    layers: int = _option(1, "LSTM layers (1: enough for single pen strokes)", minimum=1)
+    units: int = _option(96, "LSTM units per direction (96: trains in minutes on a CPU)", minimum=1)
+    dropout: float = _option(
+        0.0, "dropout before the output and between layers (0: small models underfit first)",
+        minimum=0.0, maximum=0.95,
+    )  # fmt: skip
+    kernel: str = _option(
+        "auto", "LSTM kernel; both give the same numbers (auto: padded on CPU, packed on GPU)",
+        choices=("auto", "padded", "packed"),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """optimizer: what a worker does with a batch"""
+
+    optimizer: str = _option(
+        "adam", "local optimizer (adam: needs the least tuning)", choices=("adam", "adamw", "sgd")
+    )
+    learning_rate: float = _option(
+        5e-3, "peak learning rate (5e-3: best of four on the demo)", above=0.0, metavar="RATE"
+    )
+    momentum: float = _option(0.9, "momentum of sgd", minimum=0.0, maximum=0.999)
+    weight_decay: float = _option(0.0, "weight decay (0: off)", minimum=0.0)
+    clip_norm: float = _option(
+        5.0, "gradient norm above which a gradient is scaled down (0: never)", minimum=0.0
+    )
+    optimizer_state: str = _option(
+        "keep",
+        "local optimizer state between rounds: start anew, average over slots, or keep per slot",
+        choices=("reset", "average", "keep"),
+    )
+    schedule: str = _option(
+        "cosine", "learning-rate schedule (cosine: down to zero at the horizon)", choices=("constant", "cosine", "step")
+    )
+    warmup: float = _option(
+        0.0, "epochs over which the learning rate rises to its peak", minimum=0.0, metavar="EPOCHS"
+    )
+    horizon: float | None = _option(
+        None, "epochs over which the schedule runs; later ones keep its last rate (--epochs)",
+        above=0.0, metavar="EPOCHS",
+    )  # fmt: skip
+    step_epochs: float = _option(
+        10.0, "step schedule: epochs between drops", above=0.0, metavar="EPOCHS"
+    )
+    step_factor: float = _option(
+        0.5, "step schedule: factor of each drop", above=0.0, maximum=1.0, metavar="FACTOR"
+    )
+    amp: str = _option(
+        "off", "mixed precision of the forward pass", choices=("off", "bfloat16")
+    )
+
+
+@dataclass(frozen=True)
+class BatchConfig:
+    """batches: length buckets and padding"""
+
+    batch_size: int = _option(32, "sequences per batch", minimum=1)
+    buckets: int = _option(
+        8, "length buckets per shard (8: under 3 %% padding left on the demo)", minimum=1
+    )
+
+
+@dataclass(frozen=True)
+class MapReduceConfig:
+    """map-reduce: how shards are trained and averaged"""
+
+    reduce: str = _option("mean", "reduce rule (mean: the paper's)", choices=("mean",))
+    map_tasks: int | None = _option(
+        None, "map tasks (slots) per round; same number, same result (number of workers)",
+        minimum=1, metavar="N",
+    )  # fmt: skip
+    max_attempts: int = _option(
+        5, "times a task may be lost with its worker before the run stops", minimum=1
+    )
+
+
+@dataclass(frozen=True)
+class StopConfig:
+    """when to stop: whichever comes first"""
+
+    epochs: int = _option(
+        30, "epochs, also the horizon of the schedule (30: converged on the demo)", minimum=1
+    )
+    rounds: int | None = _option(None, "rounds", minimum=1)
+    max_seconds: float | None = _option(
+        None, "wall-clock seconds since the start, looked at between rounds", above=0.0
+    )
+    target_loss: float | None = _option(None, "validation loss to reach")
+    patience: int | None = _option(
+        None, "validations without a new best", minimum=1, metavar="VALIDATIONS"
+    )
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """run"""
+
+    seed: int = _option(1, "same seed, same bytes", minimum=0)
+    threads: int | None = _option(
+        None, "CPU threads per worker; part of the result (OMP_NUM_THREADS, else 1)", minimum=1
+    )
+    validate_every: int = _option(1, "epochs between validations", minimum=1, metavar="EPOCHS")
+    checkpoint_every: int | None = _option(
+        None, "rounds between checkpoints (at most one per 10 s; last and best always)",
+        minimum=1, metavar="ROUNDS",
+    )  # fmt: skip
+    deterministic: bool = _option(
+        False, "repeatable bytes on a GPU too: CTC loss on the CPU, deterministic kernels"
+    )
+
+
+@dataclass(frozen=True)
+class DeviceConfig:
+    """devices: one worker process each"""
+
+    gpus: str | None = _option(None, "number of GPUs, or auto for all visible ones", metavar="N")
+    devices: tuple[str, ...] = _option(
+        (), "GPUs by index, UUID or MIG id, comma-separated; may repeat", metavar="TOKEN,..."
+    )
+    cpu_workers: int | None = _option(None, "CPU worker processes", minimum=1, metavar="N")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """All options of a training run."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    batches: BatchConfig = field(default_factory=BatchConfig)
+    mapreduce: MapReduceConfig = field(default_factory=MapReduceConfig)
+    stop: StopConfig = field(default_factory=StopConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+    devices: DeviceConfig = field(default_factory=DeviceConfig)
+
+
+SECTIONS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(TrainConfig))
+"""Section names, which are also the tables of config.toml."""
+
+CHANGEABLE_ON_RESUME = {"stop", "devices"}
+"""Sections that say how far and where, not what: they change no round's result."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One option: where it lives, what it may hold."""
+
+    section: str
+    name: str
+    type: type
+    optional: bool
+    default: Any
+    option: Option
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+
+def fields() -> tuple[Field, ...]:
+    """All options in the order of their definition."""
+    return tuple(
+        found for section in SECTIONS for found in _section_fields(section, _section_type(section))
+    )
+
+
+def _section_type(section: str) -> type:
+    hint: type = typing.get_type_hints(TrainConfig)[section]
+    return hint
+
+
+def _section_fields(section: str, cls: type) -> list[Field]:
+    hints = typing.get_type_hints(cls)
+    return [_field(section, f, hints[f.name]) for f in dataclasses.fields(cls)]
+
+
+def _field(section: str, f: dataclasses.Field[Any], hint: Any) -> Field:
+    members = [m for m in typing.get_args(hint) if m is not type(None)]
+    is_union = isinstance(hint, types.UnionType)
+    base = members[0] if is_union else typing.get_origin(hint) or hint
+    return Field(section, f.name, base, is_union, f.default, f.metadata["option"])
+
+
+def to_dict(config: TrainConfig) -> dict[str, dict[str, Any]]:
+    """Plain nested dictionaries for TOML and messages; options that are None are left out."""
+    return {
+        section: {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in dataclasses.asdict(getattr(config, section)).items()
+            if value is not None
+        }
+        for section in SECTIONS
+    }
+
+
+def from_dict(values: Mapping[str, Any], source: str) -> TrainConfig:
+    """A config from nested dictionaries; absent options take their defaults.
+
+    Raises UsageError naming ``source`` for a section, name or value that is not known.
+    """
+    unknown = sorted(set(values) - set(SECTIONS))
+    if unknown:
+        raise UsageError(f"{source}: unknown section [{unknown[0]}]; known: {', '.join(SECTIONS)}")
+    flat: dict[str, Any] = {}
+    for section, table in values.items():
+        flat.update(_known(section, table, source))
+    return override(TrainConfig(), flat, source)
+
+
+def _known(section: str, table: Any, source: str) -> Mapping[str, Any]:
+    names = [f.name for f in fields() if f.section == section]
+    if not isinstance(table, Mapping):
+        raise UsageError(f"{source}: [{section}] must be a table, got {table!r}")
+    unknown = sorted(set(table) - set(names))
+    if unknown:
+        raise UsageError(
+            f"{source}: unknown option {unknown[0]!r} in [{section}]; known: {', '.join(names)}"
+        )
+    return table
+
+
+def override(config: TrainConfig, values: Mapping[str, Any], source: str) -> TrainConfig:
+    """``config`` with the options named in ``values`` (option names are unique over sections).
+
+    Raises UsageError naming ``source`` and the option for a value of the wrong type or range.
+    """
+    changed: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
+    for f in fields():
+        if f.name in values:
+            changed[f.section][f.name] = check(f, values[f.name], source)
+    return dataclasses.replace(
+        config,
+        **{s: dataclasses.replace(getattr(config, s), **v) for s, v in changed.items() if v},
+    )
+
+
+def check(f: Field, value: Any, source: str) -> Any:
+    """``value`` as the type of the option, within its limits; else UsageError."""
+    if value is None and f.optional:
+        return None
+    if f.type is tuple:
+        return _strings(f, value, source)
+    if f.type is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if type(value) is not f.type:
+        raise _refused(f, source, f"a value of type {f.type.__name__}", value)
+    _check_limits(f, value, source)
+    return value
+
+
+def _strings(f: Field, value: Any, source: str) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
+        raise _refused(f, source, "a list of strings", value)
+    return tuple(value)
+
+
+def _check_limits(f: Field, value: Any, source: str) -> None:
+    o = f.option
+    if o.choices and value not in o.choices:
+        raise _refused(f, source, "one of " + ", ".join(o.choices), value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _refused(f, source, "a finite number", value)
+    if o.minimum is not None and value < o.minimum:
+        raise _refused(f, source, f"at least {o.minimum:g}", value)
+    if o.above is not None and value <= o.above:
+        raise _refused(f, source, f"more than {o.above:g}", value)
+    if o.maximum is not None and value > o.maximum:
+        raise _refused(f, source, f"at most {o.maximum:g}", value)
+
+
+def _refused(f: Field, source: str, expected: str, value: Any) -> UsageError:
+    return UsageError(f"{source}: {f.flag} must be {expected}, got {value!r}")

@@ -1,0 +1,1 @@
+"""Training data: the store, shards of it, readers that import other formats."""

@@ -1,0 +1,1 @@
+"""One module per format that can be imported into a store."""

@@ -1,0 +1,326 @@
+"""Write a store: streaming, checked, complete or absent.
+
+Sequences go into a hidden folder beside the target, which is synced to disk and renamed at the
+very end; whatever stops the import before leaves no store behind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mapreduce_rnn.data import format as layout
+from mapreduce_rnn.data.format import SPLITS, Meta, Sequence, Unreadable
+from mapreduce_rnn.errors import ImportRefused, StoreError, UsageError
+
+_LISTED = 20  # bad sequences named in the error; more only scroll the first ones away
+
+
+def write_store(
+    path: str | Path,
+    sequences: Iterable[Sequence | Unreadable],
+    *,
+    alphabet: Iterable[str],
+    feature_names: Iterable[str],
+    dtype: str = "float32",
+    scale: float = 1.0,
+    source: str = "",
+    attribution: str = "",
+    pen: Mapping[str, int] | None = None,
+    skip_bad: bool = False,
+) -> Meta:
+    """Write sequences, in their order, into a new store and return its meta data.
+
+    Sequences may come from a generator: only the frames of one are in memory at a time.
+    Sequences without frames are left out and named in ``Meta.dropped``.
+
+    Parameters
+    ----------
+    alphabet : what labels 1..K stand for, without the blank.
+    dtype : how frames are stored: "float32", "float16", or "uint8" for frames that already are.
+    scale : with uint8 only: stored value x scale = feature.
+    pen : which features draw the strokes, as {"x": 0, "y": 1, "pen_up": 4}; None: no pen data.
+    skip_bad : leave bad sequences out and name them in ``Meta.skipped`` instead of refusing.
+
+    Raises
+    ------
+    ImportRefused
+        With the list of bad sequences: unreadable, of another shape, not finite, labels outside
+        1..K, ids that repeat; or no training sequence is left.
+    UsageError
+        The target exists, or an argument makes no sense.
+    StoreError
+        The target cannot be written.
+    """
+    path = Path(path)
+    names, symbols = tuple(feature_names), tuple(alphabet)
+    _check_arguments(names, symbols, dtype, scale, pen)
+    with _complete_or_absent(path) as folder:
+        writer = _Writer(folder, len(names), len(symbols), dtype, scale)
+        for sequence in sequences:
+            writer.add(sequence)
+        _refuse_bad(writer, skip_bad)
+        meta = writer.finish(
+            version=layout.VERSION, feature_names=names, dtype=dtype, scale=scale,
+            alphabet=symbols, source=source, attribution=attribution, pen=pen,
+        )  # fmt: skip
+    return meta
+
+
+class _Writer:
+    """Open array files and everything about the sequences but their frames."""
+
+    def __init__(self, folder: Path, features: int, symbols: int, dtype: str, scale: float) -> None:
+        self.folder = folder
+        self.features = features
+        self.symbols = symbols
+        self.dtype = np.dtype(dtype).newbyteorder("<")
+        self.scale = np.float32(scale)
+        self.frames = _FrameFile(folder / layout.FRAMES, features, self.dtype)
+        self.moments = _Moments(features)
+        self.ids: dict[str, None] = {}  # ordered, with a fast look-up
+        self.lengths: list[int] = []
+        self.labels: list[NDArray[np.int32]] = []
+        self.splits: list[int] = []
+        self.dropped: list[str] = []
+        self.bad: list[str] = []
+
+    def add(self, sequence: Sequence | Unreadable) -> None:
+        problem = sequence.reason if isinstance(sequence, Unreadable) else self._problem(sequence)
+        if problem:
+            self.bad.append(f"{sequence.id}: {problem}")
+        elif isinstance(sequence, Sequence) and len(sequence.frames) == 0:
+            self.dropped.append(sequence.id)
+        elif isinstance(sequence, Sequence):
+            self._append(sequence)
+
+    def _problem(self, sequence: Sequence) -> str | None:
+        """What keeps a sequence out of the store; None if nothing does."""
+        return (
+            _id_problem(sequence.id, self.ids)
+            or _frames_problem(sequence.frames, self.features, self.dtype)
+            or _labels_problem(np.asarray(sequence.labels), self.symbols)
+            or (None if sequence.split in SPLITS else f"split {sequence.split!r} is unknown")
+        )
+
+    def _append(self, sequence: Sequence) -> None:
+        stored = sequence.frames.astype(self.dtype)
+        self.frames.append(stored)
+        if sequence.split == "train":
+            self.moments.add(stored.astype(np.float32) * self.scale)
+        self.ids[sequence.id] = None
+        self.lengths.append(len(stored))
+        self.labels.append(np.asarray(sequence.labels).astype(np.int32))
+        self.splits.append(SPLITS.index(sequence.split))
+
+    def finish(self, **facts: Any) -> Meta:
+        """Write the remaining files, meta.json last."""
+        total, frames_sum = self.frames.close()
+        sums = {layout.FRAMES: frames_sum} | self._write_small()
+        mean, std = self.moments.result()
+        meta = Meta(
+            feature_mean=mean, feature_std=std, total_frames=total,
+            counts={name: self.splits.count(k) for k, name in enumerate(SPLITS)},
+            dropped=tuple(self.dropped), skipped=tuple(self.bad), sha256=sums,
+            sizes={name: (self.folder / name).stat().st_size for name in sums}, **facts,
+        )  # fmt: skip
+        _write_file(self.folder / layout.META, lambda file: file.write(meta.to_bytes()))
+        return meta
+
+    def _write_small(self) -> dict[str, str]:
+        """Write all arrays but the frames, and the ids; their sums by file name."""
+        label_lengths = [len(labels) for labels in self.labels]
+        arrays: dict[str, NDArray[Any]] = {
+            layout.FRAME_OFFSETS: _offsets(self.lengths),
+            layout.LABELS: np.concatenate(self.labels).astype("<i4"),
+            layout.LABEL_OFFSETS: _offsets(label_lengths),
+            layout.SPLIT: np.array(self.splits, dtype=np.int8),
+        }
+        for name, array in arrays.items():
+            _write_file(self.folder / name, lambda f, a=array: np.save(f, a, allow_pickle=False))
+        ids = "\n".join(self.ids).encode()
+        _write_file(self.folder / layout.IDS, lambda file: file.write(ids))
+        sums = {name: hashlib.sha256(array).hexdigest() for name, array in arrays.items()}
+        return sums | {layout.IDS: hashlib.sha256(ids).hexdigest()}
+
+
+class _FrameFile:
+    """frames.npy, appended to; its header gets the true length when it is closed."""
+
+    def __init__(self, file: Path, features: int, dtype: np.dtype[Any]) -> None:
+        self._file = file.open("wb")
+        self._features = features
+        self._dtype = dtype
+        self._digest = hashlib.sha256()
+        self._total = 0
+        self._write_header()
+
+    def _write_header(self) -> None:
+        # numpy pads the header so that a first dimension of any length fits in the same bytes.
+        header = {
+            "descr": np.lib.format.dtype_to_descr(self._dtype),
+            "fortran_order": False,
+            "shape": (self._total, self._features),
+        }
+        np.lib.format.write_array_header_1_0(self._file, header)
+
+    def append(self, frames: NDArray[Any]) -> None:
+        data = frames.tobytes()
+        self._file.write(data)
+        self._digest.update(data)
+        self._total += len(frames)
+
+    def close(self) -> tuple[int, str]:
+        """Number of frames and sha256 of their bytes."""
+        self._file.seek(0)
+        self._write_header()
+        _sync(self._file)
+        self._file.close()
+        return self._total, self._digest.hexdigest()
+
+
+class _Moments:
+    """Mean and deviation of frames that come in pieces.
+
+    Pieces are merged by the update of Chan, Golub and LeVeque (1979), which does not cancel as a
+    plain sum of squares does for features far from zero, time stamps for one.
+    """
+
+    def __init__(self, features: int) -> None:
+        self._count = 0
+        self._mean = np.zeros(features)
+        self._squares = np.zeros(features)  # sum of squared deviations from the mean
+        self._low = np.full(features, np.inf)
+        self._high = np.full(features, -np.inf)
+
+    def add(self, frames: NDArray[np.float32]) -> None:
+        piece = frames.astype(np.float64)
+        n, mean = len(piece), piece.mean(axis=0)
+        delta, total = mean - self._mean, self._count + n
+        self._squares += ((piece - mean) ** 2).sum(axis=0) + delta**2 * (self._count * n / total)
+        self._mean += delta * (n / total)
+        self._count = total
+        self._low = np.minimum(self._low, piece.min(axis=0))
+        self._high = np.maximum(self._high, piece.max(axis=0))
+
+    def result(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and deviation per feature; deviation 1 for a feature that never changes."""
+        std = np.sqrt(self._squares / self._count)
+        std = np.where((self._low == self._high) | (std == 0.0), 1.0, std)
+        return tuple(self._mean.tolist()), tuple(std.tolist())
+
+
+def _check_arguments(
+    names: tuple[str, ...],
+    alphabet: tuple[str, ...],
+    dtype: str,
+    scale: float,
+    pen: Mapping[str, int] | None,
+) -> None:
+    if not names or len(set(names)) < len(names):
+        raise UsageError("expected at least one feature name, each once")
+    if not alphabet or not all(alphabet) or len(set(alphabet)) < len(alphabet):
+        raise UsageError("expected an alphabet of at least one label, each once and none empty")
+    if dtype not in layout.DTYPES:
+        raise UsageError(f"expected a dtype of {', '.join(layout.DTYPES)}, got {dtype!r}")
+    if not (np.isfinite(scale) and scale > 0) or (scale != 1.0 and dtype != "uint8"):
+        raise UsageError(f"expected a scale above 0, and 1 unless dtype is uint8, got {scale}")
+    if pen is not None and (
+        pen.keys() != {"x", "y", "pen_up"} or not all(0 <= k < len(names) for k in pen.values())
+    ):
+        raise UsageError(f"expected pen features x, y, pen_up below {len(names)}, got {dict(pen)}")
+
+
+def _id_problem(name: str, known: Mapping[str, None]) -> str | None:
+    if not name or "\n" in name or "\r" in name:
+        return "an id needs at least one character and no line break"
+    return "the id occurs twice" if name in known else None
+
+
+def _frames_problem(frames: NDArray[Any], features: int, dtype: np.dtype[Any]) -> str | None:
+    if frames.ndim != 2 or frames.shape[1] != features:
+        return f"expected frames of shape (T, {features}), got {frames.shape}"
+    if dtype.kind == "u":
+        return None if frames.dtype == dtype else f"expected uint8 frames, got {frames.dtype}"
+    if frames.dtype.kind not in "fiub":
+        return f"expected frames of real numbers, got {frames.dtype}"
+    with np.errstate(over="ignore"):  # what overflows becomes infinite and is refused below
+        finite = np.isfinite(frames.astype(dtype)).all(axis=1)
+    if finite.all():
+        return None
+    return f"frame {int(np.argmin(finite))} is not finite as {dtype.name}"
+
+
+def _labels_problem(labels: NDArray[Any], symbols: int) -> str | None:
+    if labels.ndim != 1 or (labels.size and labels.dtype.kind not in "iu"):
+        return f"expected a list of whole-number labels, got {labels.dtype} {labels.shape}"
+    outside = labels[(labels < 1) | (labels > symbols)]
+    return f"label {outside[0]} is outside 1..{symbols}" if outside.size else None
+
+
+def _refuse_bad(writer: _Writer, skip_bad: bool) -> None:
+    if writer.bad and not skip_bad:
+        more = len(writer.bad) - _LISTED
+        lines = [f"  {line}" for line in writer.bad[:_LISTED]]
+        lines += [f"  and {more} more"] if more > 0 else []
+        raise ImportRefused(
+            f"{len(writer.bad)} of {len(writer.bad) + len(writer.dropped) + len(writer.ids)} "
+            "sequences are bad (--skip-bad leaves them out):\n" + "\n".join(lines)
+        )
+    if SPLITS.index("train") not in writer.splits:
+        raise ImportRefused(
+            f"no training sequence: {len(writer.ids)} for other splits, "
+            f"{len(writer.dropped)} without frames, {len(writer.bad)} bad"
+        )
+
+
+@contextmanager
+def _complete_or_absent(path: Path) -> Iterator[Path]:
+    """A folder to fill, renamed to path at the end, or removed if the block raises."""
+    if path.exists() or path.is_symlink():
+        raise UsageError(f"{path} exists: choose another name or remove it first")
+    folder = path.absolute().with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir()
+        yield folder
+        _sync_folder(folder)
+        folder.rename(path)
+        _sync_folder(folder.parent)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write_file(file: Path, write: Callable[[BinaryIO], object]) -> None:
+    with file.open("wb") as opened:
+        write(opened)
+        _sync(opened)
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _offsets(lengths: list[int]) -> NDArray[np.int64]:
+    offsets = np.zeros(len(lengths) + 1, dtype="<i8")
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets

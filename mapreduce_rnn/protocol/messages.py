@@ -1,0 +1,161 @@
+"""Messages between the master and its workers, one frozen dataclass each.
+
+    worker                                  master
+      Hello        ------------------------>           who I am, what I run on
+                   <------------------------  Setup    resolved config, store
+      MapResult    <------------------------  MapTask  train on a shard
+      ScoreResult  <------------------------  ScoreTask  score validation sequences
+      TaskFailed   ------------------------>           a task raised
+      Heartbeat    ------------------------>           alive, and how far
+                   <------------------------  Alive    the master is alive
+                   <------------------------  Stop     end after the current task
+
+Plain fields travel in the msgpack header, ``arrays`` as one raw frame per array
+(see :mod:`mapreduce_rnn.protocol.codec`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+PROTOCOL = 1
+"""Version of the wire format; peers of another version are refused."""
+
+Arrays = Mapping[str, np.ndarray]
+TaskKind = Literal["map", "score"]
+
+
+@dataclass(frozen=True, order=True)
+class TaskKey:
+    """What a task computes. Whoever runs it, and however often, the answer is the same bytes."""
+
+    round: int
+    kind: TaskKind
+    slot: int
+
+
+@dataclass(frozen=True)
+class Hello:
+    """First message of a worker."""
+
+    version: str  # package version; must equal the master's
+    device: str  # "cpu" or "cuda:<token>"
+    pid: int
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What every task of the run shares; answers a Hello."""
+
+    config: Mapping[str, Any]  # resolved config, as config.to_dict gives it
+    fingerprint: str  # of the store, so that a worker with another one refuses
+
+
+@dataclass(frozen=True)
+class MapTask:
+    """Train one slot's shard. Arrays: ``model/<name>``, ``state/<name>``, ``shard`` int64."""
+
+    round: int
+    slot: int
+    attempt: int
+    epoch: int
+    arrays: Arrays = field(default_factory=dict)
+
+    @property
+    def key(self) -> TaskKey:
+        return TaskKey(self.round, "map", self.slot)
+
+
+@dataclass(frozen=True)
+class MapResult:
+    """Answer to a MapTask. Arrays: ``model/<name>``, ``state/<name>``."""
+
+    round: int
+    slot: int
+    attempt: int
+    weight: int  # sequence visits whose step was applied
+    statistics: Mapping[str, Any]  # results only; nothing that depends on time or place
+    seconds: float  # time in the task, for the timeline
+    arrays: Arrays = field(default_factory=dict)
+
+    @property
+    def key(self) -> TaskKey:
+        return TaskKey(self.round, "map", self.slot)
+
+
+@dataclass(frozen=True)
+class ScoreTask:
+    """Score sequences. Arrays: ``model/<name>``, ``indices`` int64."""
+
+    round: int
+    slot: int
+    attempt: int
+    arrays: Arrays = field(default_factory=dict)
+
+    @property
+    def key(self) -> TaskKey:
+        return TaskKey(self.round, "score", self.slot)
+
+
+@dataclass(frozen=True)
+class ScoreResult:
+    """Answer to a ScoreTask, in the order of its indices.
+
+    Arrays: ``loss`` float64, ``edits`` int64, ``reference`` int64 (reference lengths).
+    """
+
+    round: int
+    slot: int
+    attempt: int
+    seconds: float
+    arrays: Arrays = field(default_factory=dict)
+
+    @property
+    def key(self) -> TaskKey:
+        return TaskKey(self.round, "score", self.slot)
+
+
+@dataclass(frozen=True)
+class TaskFailed:
+    """A task (or, with ``kind`` None, the worker's set-up) raised an exception."""
+
+    kind: TaskKind | None
+    round: int
+    slot: int
+    attempt: int
+    traceback: str
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """A worker is alive; ``steps`` counts batches of its current task."""
+
+    steps: int
+
+
+@dataclass(frozen=True)
+class Alive:
+    """The master is alive."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """End after the current task."""
+
+
+Message = (
+    Hello
+    | Setup
+    | MapTask
+    | MapResult
+    | ScoreTask
+    | ScoreResult
+    | TaskFailed
+    | Heartbeat
+    | Alive
+    | Stop
+)
