@@ -63,28 +63,35 @@ def write_store(
     path = Path(path)
     names, symbols = tuple(feature_names), tuple(alphabet)
     _check_arguments(names, symbols, dtype, scale, pen)
-    with _complete_or_absent(path) as folder:
-        writer = _Writer(folder, len(names), len(symbols), dtype, scale)
+    with _complete_or_absent(path) as folder, (folder / layout.FRAMES).open("wb") as frames:
+        writer = _Writer(folder, frames, len(names), len(symbols), dtype, scale)
         for sequence in sequences:
             writer.add(sequence)
         _refuse_bad(writer, skip_bad)
-        meta = writer.finish(
+        return writer.finish(
             version=layout.VERSION, feature_names=names, dtype=dtype, scale=scale,
             alphabet=symbols, source=source, attribution=attribution, pen=pen,
         )  # fmt: skip
-    return meta
 
 
 class _Writer:
     """Open array files and everything about the sequences but their frames."""
 
-    def __init__(self, folder: Path, features: int, symbols: int, dtype: str, scale: float) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        frames: BinaryIO,
+        features: int,
+        symbols: int,
+        dtype: str,
+        scale: float,
+    ) -> None:
         self.folder = folder
         self.features = features
         self.symbols = symbols
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self.scale = np.float32(scale)
-        self.frames = _FrameFile(folder / layout.FRAMES, features, self.dtype)
+        self.frames = _FrameFile(frames, features, self.dtype)
         self.moments = _Moments(features)
         self.ids: dict[str, None] = {}  # ordered, with a fast look-up
         self.lengths: list[int] = []
@@ -123,7 +130,7 @@ class _Writer:
 
     def finish(self, **facts: Any) -> Meta:
         """Write the remaining files, meta.json last."""
-        total, frames_sum = self.frames.close()
+        total, frames_sum = self.frames.finish()
         sums = {layout.FRAMES: frames_sum} | self._write_small()
         mean, std = self.moments.result()
         meta = Meta(
@@ -153,10 +160,10 @@ class _Writer:
 
 
 class _FrameFile:
-    """frames.npy, appended to; its header gets the true length when it is closed."""
+    """frames.npy, appended to; its header gets the true length at the end."""
 
-    def __init__(self, file: Path, features: int, dtype: np.dtype[Any]) -> None:
-        self._file = file.open("wb")
+    def __init__(self, file: BinaryIO, features: int, dtype: np.dtype[Any]) -> None:
+        self._file = file
         self._features = features
         self._dtype = dtype
         self._digest = hashlib.sha256()
@@ -178,12 +185,11 @@ class _FrameFile:
         self._digest.update(data)
         self._total += len(frames)
 
-    def close(self) -> tuple[int, str]:
+    def finish(self) -> tuple[int, str]:
         """Number of frames and sha256 of their bytes."""
         self._file.seek(0)
         self._write_header()
         _sync(self._file)
-        self._file.close()
         return self._total, self._digest.hexdigest()
 
 
