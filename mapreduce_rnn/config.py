@@ -109,6 +109,9 @@ class MapReduceConfig:
         None, "map tasks (slots) per round; same number, same result (number of workers)",
         minimum=1, metavar="N",
     )  # fmt: skip
+    message_limit: float | None = _option(
+        None, "largest message to accept (what the model needs)", above=0.0, metavar="MB"
+    )
     max_attempts: int = _option(
         5, "times a task may be lost with its worker before the run stops", minimum=1
     )
@@ -135,7 +138,7 @@ class StopConfig:
 class RunConfig:
     """run"""
 
-    seed: int = _option(1, "same seed, same bytes", minimum=0)
+    seed: int = _option(1, "same seed, same bytes", minimum=0, maximum=2**63 - 1)
     threads: int | None = _option(
         None, "CPU threads per worker; part of the result (OMP_NUM_THREADS, else 1)", minimum=1
     )

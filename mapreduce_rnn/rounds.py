@@ -79,6 +79,7 @@ class Assign:
 class Accept:
     """The answer just received is the one that counts for its task."""
 
+    place: int
     key: TaskKey
 
 
@@ -154,10 +155,7 @@ Step = tuple[State, tuple[Action, ...]]
 
 
 def begin(state: State, tasks: Iterable[TaskKey]) -> Step:
-    """Start a phase: these tasks, all to be done before the next phase begins.
-
-    A worker that still holds a task of an earlier phase keeps it; its answer will be discarded.
-    """
+    """Start a phase: these tasks, all to be done before the next phase begins."""
     fresh = replace(state, waiting=tuple(sorted(tasks)), done=frozenset(), lost={}, raised={})
     return _assign(fresh)
 
@@ -190,7 +188,7 @@ def _answered(state: State, event: Answered) -> Step:
         return state, (Discard(event.place, event.key, reason),)
     state = replace(state, done=state.done | {event.key})
     state, actions = _assign(_free(state, event.place))
-    return state, (Accept(event.key), *actions)
+    return state, (Accept(event.place, event.key), *actions)
 
 
 def _why_late(state: State, event: Answered | Raised) -> str | None:

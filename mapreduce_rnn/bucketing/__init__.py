@@ -1,0 +1,9 @@
+"""Length buckets: the cheapest partition of a data set, and random batches inside it.
+
+Needs numpy and nothing else of this package but its errors.
+"""
+
+from mapreduce_rnn.bucketing.batches import epoch_batches, padding_share
+from mapreduce_rnn.bucketing.optimal import Buckets, optimal_buckets
+
+__all__ = ["Buckets", "epoch_batches", "optimal_buckets", "padding_share"]

@@ -1,0 +1,318 @@
+"""The master's loop: shard, map, reduce, validate, checkpoint.
+
+Khomenko et al. 2016 (arXiv 1708.05604): a master CPU process shuffles the data and splits it into
+equal parts, worker processes train on one part each, and the master averages the returned
+parameters into the next global model.
+
+Promise: what a run computes is a function of (store, config, code version, device type). Workers
+may die, be replaced or be fewer than slots; the model and metrics.jsonl keep their bytes. On
+failure or interruption at most the round in progress is lost; ``resume=True`` goes on from the
+last whole one and ends in the bytes of a run that was never stopped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mapreduce_rnn import checkpoint, runstate
+from mapreduce_rnn.data.shard import epoch_shards
+from mapreduce_rnn.data.store import Store
+from mapreduce_rnn.epochs import deal_by_length
+from mapreduce_rnn.errors import Interrupted
+from mapreduce_rnn.plan import Plan
+from mapreduce_rnn.pool import Done, Pool
+from mapreduce_rnn.progress import Console, RoundLine
+from mapreduce_rnn.protocol.messages import MapResult, MapTask, ScoreResult, ScoreTask, TaskKey
+from mapreduce_rnn.reduce import Contribution, Reduction, make_rule
+from mapreduce_rnn.runlog import JsonLines
+from mapreduce_rnn.runstate import Best, RunState, Validation
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_SECONDS = 10.0  # at most one checkpoint in this time, unless asked for otherwise
+BEST_MODEL = "model.safetensors"
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended.
+
+    Attributes:
+        run_dir: folder with models, metrics and report.
+        reason: why it stopped, in words.
+        rounds: whole rounds done, over all sessions.
+        best: the best validation, None if none was finite.
+    """
+
+    run_dir: Path
+    reason: str
+    rounds: int
+    best: Best | None
+
+
+@dataclass
+class Clock:
+    """Seconds of one round by what they were spent on."""
+
+    map: float = 0.0  # broadcast, training, answers
+    reduce: float = 0.0
+    validation: float = 0.0
+    checkpoint: float = 0.0
+
+    @property
+    def training(self) -> float:
+        """What counts as training time: all but validation."""
+        return self.map + self.reduce + self.checkpoint
+
+
+class Master:
+    """Carries a run from one whole round to the next."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        store: Store,
+        pool: Pool,
+        run_dir: Path,
+        metrics: JsonLines,
+        events: JsonLines,
+        console: Console,
+        *,
+        elapsed: float,
+    ) -> None:
+        self._plan = plan
+        self._store = store
+        self._pool = pool
+        self._run_dir = run_dir
+        self._metrics = metrics
+        self._events = events
+        self._console = console
+        self._elapsed = elapsed  # training seconds of earlier rounds, over all sessions
+        self._rule = make_rule(plan.config.mapreduce)
+        self._metrics_bytes = 0  # of metrics.jsonl up to the newest whole round
+        self._saved_round = -1
+        self._saved_at = -CHECKPOINT_SECONDS
+
+    def run(self, state: RunState, started: float) -> tuple[RunState, str]:
+        """Rounds until something says stop; the last whole one is on disk afterwards.
+
+        Args:
+            state: where to go on from.
+            started: ``time.monotonic()`` of the start of this session, for ``--max-seconds``.
+
+        Returns:
+            The last state and why the run ended, in words.
+        """
+        if not state.rule:
+            state = dataclasses.replace(state, rule=self._rule.init(state.model))
+        self._saved_round = state.round
+        try:
+            while (reason := self._stop_reason(state, started)) is None:
+                state = self._round(state)
+        except Interrupted:
+            self._save(state)
+            raise
+        self._save(state)
+        return state, reason
+
+    def _stop_reason(self, state: RunState, started: float) -> str | None:
+        seconds = time.monotonic() - started
+        return runstate.stop_reason(state, self._plan.config.stop, self._plan.rounds, seconds)
+
+    def _round(self, state: RunState) -> RunState:
+        number = state.round + 1
+        clock = Clock()
+        self._console.round_begin(number, self._plan.rounds, sum(self._plan.epoch.steps))
+        with _timed(clock, "map"):
+            done = self._map(state, number)
+        with _timed(clock, "reduce"):
+            reduction = self._reduce(state, done)
+            state = self._next(state, number, reduction, done)
+        with _timed(clock, "validation"):
+            state, validation = self._validate(state)
+        entry = _metrics(number, done, reduction, validation)
+        self._metrics_bytes = self._metrics.write(entry)
+        with _timed(clock, "checkpoint"):
+            self._checkpoint(state)
+        self._log_round(number, clock, done, entry)
+        return state
+
+    def _map(self, state: RunState, number: int) -> dict[TaskKey, Done]:
+        """Shuffle, shard, and train every slot on its shard."""
+        indices = self._plan.train.indices
+        seed, epoch = self._plan.config.run.seed, number  # a round is an epoch
+        shards = epoch_shards(self._store.lengths[indices], self._plan.slots, seed, epoch)
+        model = {f"model/{name}": array for name, array in state.model.items()}
+        tasks = [
+            MapTask(
+                round=number,
+                slot=slot,
+                attempt=1,
+                epoch=epoch,
+                arrays={
+                    **model,
+                    **{f"state/{name}": a for name, a in state.slots.get(slot, {}).items()},
+                    "shard": indices[shard],
+                },
+            )
+            for slot, shard in enumerate(shards)
+        ]
+        return self._pool.run(tasks, self._console.round_progress)
+
+    def _reduce(self, state: RunState, done: Mapping[TaskKey, Done]) -> Reduction:
+        contributions = [
+            Contribution(result.slot, result.weight, under("model/", result.arrays))
+            for result in _map_results(done)
+        ]
+        reduction = self._rule.apply(state.model, state.rule, contributions)
+        for rejected in reduction.rejected:
+            log.warning("slot %d left out: %s", rejected.slot, rejected.reason)
+            self._console.note(f"slot {rejected.slot} left out of the mean: {rejected.reason}")
+        return reduction
+
+    def _next(
+        self, state: RunState, number: int, reduction: Reduction, done: Mapping[TaskKey, Done]
+    ) -> RunState:
+        """The state after the reduce. A slot that was left out starts its optimizer anew."""
+        bad = {rejected.slot for rejected in reduction.rejected}
+        slots = {
+            result.slot: under("state/", result.arrays)
+            for result in _map_results(done)
+            if result.slot not in bad
+        }
+        return dataclasses.replace(
+            state,
+            round=number,
+            model=reduction.model,
+            rule=reduction.state,
+            slots={slot: arrays for slot, arrays in slots.items() if arrays},
+        )
+
+    def _validate(self, state: RunState) -> tuple[RunState, Validation | None]:
+        """Score the global model on all validation sequences, every ``--validate-every``."""
+        last = state.round >= self._plan.rounds
+        if state.round % self._plan.config.run.validate_every and not last:
+            return state, None
+        indices = self._plan.validation.indices
+        positions = deal_by_length(self._store.lengths[indices], self._plan.slots)
+        model = {f"model/{name}": array for name, array in state.model.items()}
+        tasks = [
+            ScoreTask(state.round, slot, attempt=1, arrays={**model, "indices": indices[dealt]})
+            for slot, dealt in enumerate(positions)
+        ]
+        done = self._pool.run(tasks, lambda steps: None)
+        results = [done[task.key].result for task in tasks]
+        scored = zip(positions, results, strict=True)
+        validation = runstate.summarize(
+            len(indices), [(at, r) for at, r in scored if isinstance(r, ScoreResult)]
+        )
+        return state.validated(validation), validation
+
+    def _checkpoint(self, state: RunState) -> None:
+        """Save the state if it is the best, or due by rounds or time."""
+        every = self._plan.config.run.checkpoint_every
+        if every is None:
+            due = time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS
+        else:
+            due = state.round % every == 0
+        if due or state.is_best:
+            self._save(state)
+
+    def _save(self, state: RunState) -> None:
+        """Put a state on disk, unless it is there."""
+        if state.round == self._saved_round:
+            return
+        if state.is_best:
+            checkpoint.save_model(self._run_dir / BEST_MODEL, state.model)
+        content = {**state.content(), "metrics_bytes": self._metrics_bytes}
+        checkpoint.save(self._run_dir, state.round, state.model, state.arrays(), content)
+        self._saved_round, self._saved_at = state.round, time.monotonic()
+
+    def _log_round(
+        self, number: int, clock: Clock, done: Mapping[TaskKey, Done], entry: dict[str, Any]
+    ) -> None:
+        """Tell times to events.jsonl and results to the console."""
+        self._elapsed += clock.training
+        self._events.write(
+            {
+                "event": "round",
+                "time": time.time(),
+                "round": number,
+                "elapsed": self._elapsed,
+                **{f"{name}_seconds": spent for name, spent in dataclasses.asdict(clock).items()},
+                "tasks": [_timeline(key, d) for key, d in done.items()],
+            }
+        )
+        validation = entry["validation"] or {"loss": None, "label_error": None}
+        self._console.round_end(
+            RoundLine(
+                epoch=entry["epoch"],
+                train_loss=entry["train_loss"],
+                validation_loss=validation["loss"],
+                label_error=validation["label_error"],
+            )
+        )
+
+
+@contextmanager
+def _timed(clock: Clock, what: str) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    setattr(clock, what, getattr(clock, what) + time.monotonic() - began)
+
+
+def under(prefix: str, arrays: Mapping[str, np.ndarray]) -> Arrays:
+    """The arrays whose names start with ``prefix``, without it."""
+    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+
+
+def _map_results(done: Mapping[TaskKey, Done]) -> list[MapResult]:
+    """Map results in slot order, whatever the order of arrival."""
+    results = [done[key].result for key in sorted(done)]
+    return [result for result in results if isinstance(result, MapResult)]
+
+
+def _metrics(
+    number: int,
+    done: Mapping[TaskKey, Done],
+    reduction: Reduction,
+    validation: Validation | None,
+) -> dict[str, Any]:
+    """A round's line in metrics.jsonl: results only, so that equal runs give equal bytes."""
+    results = _map_results(done)
+    statistics = [result.statistics for result in results]
+    sums = [s["loss_sum"] for s in statistics]
+    sequences = sum(s["sequences"] for s in statistics)
+    return {
+        "round": number,
+        "epoch": number,
+        "train_loss": None if None in sums else sum(sums) / sequences,
+        "learning_rate": statistics[0]["learning_rate"],
+        "weights": [result.weight for result in results],
+        "skipped_steps": sum(s["skipped_steps"] for s in statistics),
+        "rejected": [dataclasses.asdict(r) for r in reduction.rejected],
+        "validation": None if validation is None else dataclasses.asdict(validation),
+    }
+
+
+def _timeline(key: TaskKey, done: Done) -> dict[str, Any]:
+    return {
+        "kind": key.kind,
+        "slot": key.slot,
+        "worker": done.place,
+        "attempt": done.result.attempt,
+        "start": done.sent,
+        "seconds": done.received - done.sent,
+        "busy_seconds": done.result.seconds,
+    }

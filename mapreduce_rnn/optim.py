@@ -1,0 +1,128 @@
+"""The local optimizer of a map task: rule, learning rate, clipping, and its state as arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import torch
+from torch import nn
+
+from mapreduce_rnn.config import OptimizerConfig
+from mapreduce_rnn.errors import CheckpointError
+
+Arrays = dict[str, np.ndarray]
+
+LOWEST_SHARE = 0.01
+"""Warm-up starts and cosine ends at this share of the peak: at 0 a step would be wasted, and
+rounds after the horizon, which keep its last learning rate, would learn nothing."""
+
+
+def build_optimizer(
+    options: OptimizerConfig, parameters: Iterable[nn.Parameter]
+) -> torch.optim.Optimizer:
+    """The optimizer that ``options`` name, at its peak learning rate."""
+    rate, decay = options.learning_rate, options.weight_decay
+    if options.optimizer == "sgd":
+        return torch.optim.SGD(parameters, rate, momentum=options.momentum, weight_decay=decay)
+    kind = torch.optim.AdamW if options.optimizer == "adamw" else torch.optim.Adam
+    return kind(parameters, rate, weight_decay=decay)
+
+
+def learning_rate(options: OptimizerConfig, horizon: float, epochs_done: float) -> float:
+    """The learning rate of a step: a pure function, so that slots and resumed runs agree.
+
+    Args:
+        options: peak, schedule, warm-up.
+        horizon: epochs that the schedule spans; later the rate stays as it was at the horizon.
+        epochs_done: epochs before the step, with the part of the current one.
+    """
+    done = min(epochs_done, horizon)
+    return options.learning_rate * _warmup(options, done) * _schedule(options, horizon, done)
+
+
+def _warmup(options: OptimizerConfig, done: float) -> float:
+    """Share of the peak, rising in a straight line to 1 over the warm-up."""
+    if done >= options.warmup:
+        return 1.0
+    return LOWEST_SHARE + (1 - LOWEST_SHARE) * done / options.warmup
+
+
+def _schedule(options: OptimizerConfig, horizon: float, done: float) -> float:
+    """Share of the peak by the schedule alone."""
+    if options.schedule == "step":
+        return options.step_factor ** math.floor(done / options.step_epochs)
+    if options.schedule == "cosine" and done > options.warmup:
+        part = (done - options.warmup) / (horizon - options.warmup)  # of the time after warm-up
+        return LOWEST_SHARE + (1 - LOWEST_SHARE) * (1 + math.cos(math.pi * part)) / 2
+    return 1.0
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Use ``rate`` from the next step on."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> bool:
+    """Scale all gradients together so that their common 2-norm is at most ``max_norm``.
+
+    Args:
+        parameters: those without a gradient are passed over.
+        max_norm: 0 never scales.
+
+    Returns:
+        Whether the norm is finite. If not, the gradients are left as they are and the caller
+        skips the step.
+    """
+    with_gradient = [p for p in parameters if p.grad is not None]
+    norm = nn.utils.get_total_norm([p.grad for p in with_gradient if p.grad is not None])
+    if not math.isfinite(norm.item()):
+        return False
+    if max_norm > 0:
+        nn.utils.clip_grads_with_norm_(with_gradient, max_norm, norm)
+    return True
+
+
+def optimizer_arrays(model: nn.Module, optimizer: torch.optim.Optimizer) -> Arrays:
+    """The optimizer's state as copies, named ``<parameter>/<state key>``.
+
+    Empty before the first step. Everything a step reads is in it or in the config: loading it
+    and going on gives the same bytes as never having saved.
+    """
+    return {
+        f"{name}/{key}": np.array(value.detach().cpu().numpy())
+        for name, parameter in model.named_parameters()
+        for key, value in optimizer.state.get(parameter, {}).items()
+        if value is not None
+    }
+
+
+def load_optimizer_arrays(
+    model: nn.Module, optimizer: torch.optim.Optimizer, arrays: Mapping[str, np.ndarray]
+) -> None:
+    """Replace the optimizer's state by ``arrays``, copied; nothing in them resets it.
+
+    Raises:
+        CheckpointError: an array belongs to no parameter of the model, or does not fit it.
+    """
+    parameters = dict(model.named_parameters())
+    optimizer.state.clear()
+    for name, array in arrays.items():
+        owner, _, key = name.rpartition("/")
+        if owner not in parameters:
+            raise CheckpointError(f"optimizer state {name}: the model has no parameter {owner!r}")
+        optimizer.state[parameters[owner]][key] = _state_tensor(name, array, parameters[owner])
+
+
+def _state_tensor(name: str, array: np.ndarray, parameter: nn.Parameter) -> torch.Tensor:
+    tensor = torch.from_numpy(np.array(array))
+    if name.endswith("/step"):  # Adam counts on the CPU, also for parameters on a GPU
+        return tensor
+    if tensor.shape != parameter.shape:
+        raise CheckpointError(
+            f"optimizer state {name}: expected shape {tuple(parameter.shape)}, "
+            f"got {tuple(tensor.shape)}"
+        )
+    return tensor.to(parameter.device)

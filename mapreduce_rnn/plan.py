@@ -1,0 +1,193 @@
+"""Everything that is measured, guessed or defaulted, resolved before round 1.
+
+The plan turns a config with open ends into one of numbers only (:attr:`Plan.config`, written to
+the run's config.toml) and the facts that follow from it and the store. From there the result is
+a function of (store, config, code version, device type); workers decide nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mapreduce_rnn.bucketing import Buckets, padding_share
+from mapreduce_rnn.config import TrainConfig
+from mapreduce_rnn.data.shard import epoch_shards
+from mapreduce_rnn.data.store import Store
+from mapreduce_rnn.epochs import slot_batches
+from mapreduce_rnn.errors import StoreError, UsageError
+from mapreduce_rnn.scoring import best_constant_output
+from mapreduce_rnn.tasks import Task
+
+Indices = NDArray[np.int64]
+
+MESSAGE_OVERHEAD = 1 << 20  # bytes for a header and counters beside the arrays
+STATES_PER_PARAMETER = 3  # model, and the two moments of Adam
+
+
+@dataclass(frozen=True)
+class Usable:
+    """Sequences of a split that can be trained or scored, and how many cannot."""
+
+    indices: Indices
+    infeasible: int
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What epoch 1 looks like; later epochs differ by the shuffle only."""
+
+    steps: tuple[int, ...]  # batches per slot
+    padding: float  # share of processed frames that is padding
+    buckets: Buckets  # of slot 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run without open questions."""
+
+    config: TrainConfig
+    device: str  # "cpu" or "cuda"
+    train: Usable
+    validation: Usable
+    epoch: Epoch
+    rounds: int  # the last round, unless another stop comes first
+    parameters: int  # numbers in the model
+    model_bytes: int
+    constant_label_error: float | None  # of the best constant output on the validation labels
+
+    @property
+    def slots(self) -> int:
+        assert self.config.mapreduce.map_tasks is not None
+        return self.config.mapreduce.map_tasks
+
+    @property
+    def message_bytes(self) -> int:
+        """Upper bound of an honest message: model, optimizer state, indices."""
+        arrays = self.model_bytes * STATES_PER_PARAMETER + 8 * len(self.train.indices)
+        return arrays + MESSAGE_OVERHEAD
+
+    def facts(self) -> dict[str, Any]:
+        """The [plan] table of config.toml: for people and the report, never read back."""
+        return {
+            "device": self.device,
+            "slots": self.slots,
+            "rounds": self.rounds,
+            "parameters": self.parameters,
+            "trained": len(self.train.indices),
+            "validated": len(self.validation.indices),
+            "infeasible_train": self.train.infeasible,
+            "infeasible_validation": self.validation.infeasible,
+            "steps_per_epoch": list(self.epoch.steps),
+            "bucket_boundaries": [int(b) for b in self.epoch.buckets.boundaries],
+            "bucket_counts": [int(c) for c in self.epoch.buckets.counts],
+            "expected_padding": round(self.epoch.padding, 6),
+        } | _present("constant_label_error", self.constant_label_error)
+
+
+def _present(name: str, value: float | None) -> Mapping[str, float]:
+    return {} if value is None else {name: value}
+
+
+def resolve_config(config: TrainConfig, *, slots: int, threads: int, device: str) -> TrainConfig:
+    """``config`` with nothing left open.
+
+    Args:
+        slots: map tasks per round where the config names none: the number of workers.
+        threads: CPU threads per worker where the config names none.
+        device: "cpu" or "cuda"; decides the kernel. On a CPU training through
+            pack_padded_sequence takes several times as long as the padded kernel; on a GPU cuDNN
+            runs both directions of a packed batch at once (not measured here).
+    """
+    replace = dataclasses.replace
+    model, run, mapreduce = config.model, config.run, config.mapreduce
+    if model.kernel == "auto":
+        model = replace(model, kernel="padded" if device == "cpu" else "packed")
+    if run.threads is None:
+        run = replace(run, threads=threads)
+    if mapreduce.map_tasks is None:
+        mapreduce = replace(mapreduce, map_tasks=slots)
+    optimizer = config.optimizer
+    if optimizer.horizon is None:
+        optimizer = replace(optimizer, horizon=float(config.stop.epochs))
+    return replace(config, model=model, run=run, mapreduce=mapreduce, optimizer=optimizer)
+
+
+def make_plan(
+    config: TrainConfig, device: str, store: Store, task: Task, model: Mapping[str, np.ndarray]
+) -> Plan:
+    """Derive all facts of a run.
+
+    Args:
+        config: resolved by :func:`resolve_config`.
+        model: the initial model, by name; only sizes are read.
+
+    Raises:
+        StoreError: a split is empty or no sequence of it can be trained.
+        UsageError: ``--message-limit`` is below what the model needs.
+    """
+    train = usable(store, task, "train")
+    validation = usable(store, task, "validation")
+    plan = Plan(
+        config=config,
+        device=device,
+        train=train,
+        validation=validation,
+        epoch=_first_epoch(config, store, train.indices),
+        rounds=min(config.stop.epochs, config.stop.rounds or config.stop.epochs),
+        parameters=sum(a.size for a in model.values()),
+        model_bytes=sum(a.nbytes for a in model.values()),
+        constant_label_error=_constant_label_error(store, validation.indices),
+    )
+    _check_message_limit(plan)
+    return plan
+
+
+def usable(store: Store, task: Task, split: str) -> Usable:
+    """The sequences of a split whose labels fit into their frames.
+
+    Raises StoreError when the split has no sequence, or none that fits.
+    """
+    indices = store.split(split)
+    if not len(indices):
+        raise StoreError(f"{store.path} has no {split} sequences: a run needs train and validation")
+    fits = task.usable(store, indices)
+    if not fits.any():
+        raise StoreError(
+            f"{store.path}: none of the {len(indices)} {split} sequences has as many frames as its "
+            "labels need; sample the features more densely"
+        )
+    return Usable(indices[fits], int((~fits).sum()))
+
+
+def _first_epoch(config: TrainConfig, store: Store, indices: Indices) -> Epoch:
+    assert config.mapreduce.map_tasks is not None
+    lengths = store.lengths[indices]
+    shards = epoch_shards(lengths, config.mapreduce.map_tasks, config.run.seed, epoch=1)
+    solved = [
+        (shard, *slot_batches(lengths[shard], config.batches, config.run.seed, 1, slot))
+        for slot, shard in enumerate(shards)
+        if len(shard)
+    ]
+    batches = [shard[positions] for shard, _, listed in solved for positions in listed]
+    steps = [len(listed) for _, _, listed in solved] + [0] * (len(shards) - len(solved))
+    return Epoch(tuple(steps), padding_share(lengths, batches), solved[0][1])
+
+
+def _constant_label_error(store: Store, indices: Indices) -> float | None:
+    references = [store.labels(int(i)) for i in indices]
+    return best_constant_output(references, len(store.meta.alphabet))[1]
+
+
+def _check_message_limit(plan: Plan) -> None:
+    limit = plan.config.mapreduce.message_limit
+    if limit is not None and plan.message_bytes > limit * 1e6:
+        raise UsageError(
+            f"--message-limit {limit:g} MB is less than the {plan.message_bytes / 1e6:.1f} MB a task "
+            f"with this model can take: raise the limit or leave it out"
+        )

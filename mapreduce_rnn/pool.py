@@ -1,0 +1,219 @@
+"""The workers of a run: processes, messages and the decisions of :mod:`mapreduce_rnn.rounds`.
+
+This is where events become real: a message or the end of a process goes into the state machine,
+and what comes out is sent, started or logged.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from mapreduce_rnn import rounds
+from mapreduce_rnn.errors import TrainingFailed
+from mapreduce_rnn.launch.base import Launcher
+from mapreduce_rnn.protocol.messages import (
+    Heartbeat,
+    Hello,
+    MapResult,
+    MapTask,
+    Message,
+    ScoreResult,
+    ScoreTask,
+    Setup,
+    Stop,
+    TaskFailed,
+    TaskKey,
+)
+from mapreduce_rnn.protocol.transport import MasterSocket
+
+log = logging.getLogger(__name__)
+
+Result = MapResult | ScoreResult
+POLL_SECONDS = 0.1  # how soon the end of a process is noticed; messages are noticed at once
+STOP_SECONDS = 2.0  # for workers to end by themselves before they are killed
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+    """A task's result and where and when it was computed, for the timeline."""
+
+    result: Result
+    place: int
+    sent: float  # seconds since the phase began
+    received: float
+
+
+class Pool:
+    """Runs phases of tasks on worker processes. A context manager; exit stops every worker."""
+
+    def __init__(
+        self,
+        socket: MasterSocket,
+        launcher: Launcher,
+        places: Iterable[int],
+        *,
+        version: str,
+        max_attempts: int,
+        check_signals: Callable[[], None],
+        on_worker: Callable[..., None],
+    ) -> None:
+        self._socket = socket
+        self._launcher = launcher
+        self._version = version
+        self._check_signals = check_signals
+        self._on_worker = on_worker
+        self._setup: Setup | None = None
+        self._names: dict[int, str] = {}  # place -> the name its current process has on the socket
+        self._state = rounds.State(places=tuple(places), max_attempts=max_attempts)
+
+    def __enter__(self) -> Pool:
+        for place in self._state.places:
+            self._start(place)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for name in self._names.values():
+            self._socket.send(name, Stop())
+        self._launcher.stop_all(STOP_SECONDS)
+
+    def set_up(self, setup: Setup) -> None:
+        """Say what all tasks of this run share; to be called before the first :meth:`run`."""
+        self._setup = setup
+
+    def run(
+        self,
+        tasks: Iterable[MapTask | ScoreTask],
+        on_steps: Callable[[int], None],
+    ) -> dict[TaskKey, Done]:
+        """Run tasks to the end, wherever and however often it takes.
+
+        Args:
+            tasks: one phase; each is sent under the attempt number it is given here.
+            on_steps: called with the batches done in all tasks together.
+
+        Raises:
+            TrainingFailed: a task raises, is lost too often, or no worker is left.
+            Interrupted: through ``check_signals``.
+        """
+        phase = _Phase({task.key: task for task in tasks}, on_steps)
+        self._state, actions = rounds.begin(self._state, phase.tasks)
+        self._perform(actions, phase)
+        while not self._state.finished:
+            self._check_signals()
+            for name, message in self._socket.receive(POLL_SECONDS):
+                self._handle(name, message, phase)
+            for place, reason in self._launcher.poll():
+                self._lose(place, reason, phase)
+        return phase.done
+
+    def _handle(self, name: str, message: Message, phase: _Phase) -> None:
+        place = next((p for p, n in self._names.items() if n == name), None)
+        if place is None:
+            log.warning("a %s of worker %s, which is gone: ignored", type(message).__name__, name)
+            return
+        match message:
+            case Hello():
+                self._greet(place, name, message)
+                self._event(rounds.Ready(place), phase)
+            case Heartbeat():
+                phase.progress(place, message.steps)
+            case MapResult() | ScoreResult():
+                phase.candidate = message
+                self._event(rounds.Answered(place, message.key, message.attempt), phase)
+            case TaskFailed(kind=None):
+                raise TrainingFailed(f"worker {place} cannot be set up:\n{message.traceback}")
+            case TaskFailed():
+                self._event(_raised(place, message), phase)
+            case _:
+                log.warning("worker %d sent a %s: ignored", place, type(message).__name__)
+
+    def _event(self, event: rounds.Event, phase: _Phase) -> None:
+        self._state, actions = rounds.step(self._state, event)
+        self._perform(actions, phase)
+
+    def _perform(self, actions: Iterable[rounds.Action], phase: _Phase) -> None:
+        for action in actions:
+            match action:
+                case rounds.Assign():
+                    self._assign(action, phase)
+                case rounds.Accept(place, key):
+                    phase.accept(place, key)
+                case rounds.Discard(place, key, reason):
+                    log.warning(
+                        "discarded an answer of worker %d to %s: %s",
+                        place, rounds.describe(key), reason,
+                    )  # fmt: skip
+                case rounds.Restart(place):
+                    self._start(place)
+                case rounds.Abort(reason):
+                    raise TrainingFailed(reason)
+
+    def _assign(self, action: rounds.Assign, phase: _Phase) -> None:
+        """Send a task. A worker that just went is noticed by its process's end, not here."""
+        task = dataclasses.replace(phase.tasks[action.key], attempt=action.attempt)
+        phase.assigned(action.place, action.key)
+        if action.attempt > 1:
+            log.info("%s: attempt %d", rounds.describe(action.key), action.attempt)
+        self._socket.send(self._names[action.place], task)
+
+    def _start(self, place: int) -> None:
+        self._names[place] = self._launcher.start(place)
+        self._on_worker(place=place, what="started")
+
+    def _lose(self, place: int, reason: str, phase: _Phase) -> None:
+        log.warning("worker %d is gone: %s", place, reason)
+        self._on_worker(place=place, what="lost", reason=reason)
+        del self._names[place]
+        self._event(rounds.Lost(place, reason), phase)
+
+    def _greet(self, place: int, name: str, hello: Hello) -> None:
+        if hello.version != self._version:
+            raise TrainingFailed(
+                f"worker {place} runs mapreduce_rnn {hello.version}, the master {self._version}: "
+                "install one version"
+            )
+        assert self._setup is not None
+        self._socket.send(name, self._setup)
+        self._on_worker(place=place, what="ready", pid=hello.pid, device=hello.device)
+
+
+def _raised(place: int, message: TaskFailed) -> rounds.Raised:
+    assert message.kind is not None
+    key = TaskKey(message.round, message.kind, message.slot)
+    return rounds.Raised(place, key, message.attempt, message.traceback)
+
+
+class _Phase:
+    """The tasks of one phase, their results so far, and how far the running ones are."""
+
+    def __init__(
+        self, tasks: dict[TaskKey, MapTask | ScoreTask], on_steps: Callable[[int], None]
+    ) -> None:
+        self.tasks = tasks
+        self.done: dict[TaskKey, Done] = {}
+        self.candidate: Result | None = None
+        self._on_steps = on_steps
+        self._began = time.monotonic()
+        self._held: dict[int, tuple[TaskKey, float]] = {}
+        self._steps: dict[TaskKey, int] = {}
+
+    def assigned(self, place: int, key: TaskKey) -> None:
+        self._held[place] = (key, time.monotonic() - self._began)
+        self._steps[key] = 0
+
+    def progress(self, place: int, steps: int) -> None:
+        if place in self._held:
+            self._steps[self._held[place][0]] = steps
+            self._on_steps(sum(self._steps.values()))
+
+    def accept(self, place: int, key: TaskKey) -> None:
+        assert self.candidate is not None
+        _, sent = self._held.pop(place)
+        self.done[key] = Done(self.candidate, place, sent, time.monotonic() - self._began)
+        if isinstance(self.candidate, MapResult):
+            self._steps[key] = self.candidate.statistics["steps"]
+            self._on_steps(sum(self._steps.values()))

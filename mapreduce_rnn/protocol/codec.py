@@ -1,0 +1,302 @@
+"""Messages as frames of bytes, and back.
+
+    frame 0        msgpack [PROTOCOL, run id, kind, {field: value}, table], at most 64 kB
+    frame 1 ...    one raw frame per array, in the order of the table: C order, little-endian
+
+The table is zlib-compressed msgpack [[name, dtype, [dimension, ...]], ...]: names of tensors repeat
+each other, so thousands of them stay inside the header. Nothing is ever unpickled.
+
+Plain values are None, bool, int (-2^63 to 2^64 - 1), float, str, lists of them and dicts of them
+with str keys: exactly what msgpack gives back unchanged. The sender refuses everything else
+(tuples, whole-number keys, NumPy scalars, ...) and names the key, so what arrives always has the
+values and the types that were sent.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+import zlib
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from functools import cache
+from typing import Any, Literal
+
+import msgpack
+import numpy as np
+
+from mapreduce_rnn.errors import ProtocolError
+from mapreduce_rnn.protocol.messages import PROTOCOL, Arrays, Message
+
+HEADER_BYTES = 64 * 1024
+TABLE_BYTES = 1024 * 1024  # decompressed; bounds what a small hostile header can grow to
+MAX_DIMENSIONS = 8
+MAX_DEPTH = 16  # of lists and dicts in plain fields; our own messages need 3
+
+_DTYPES = {
+    dtype.str: dtype
+    for dtype in map(
+        np.dtype, ("?", "i1", "u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8")
+    )
+}
+_KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in typing.get_args(Message)}
+
+Frames = list[bytes]
+
+
+class Fault(StrEnum):
+    """What is wrong with bytes that came in; the receiver counts and logs by it."""
+
+    MALFORMED = "malformed"
+    OVERSIZED = "oversized"
+    OTHER_VERSION = "of another protocol version"
+    OTHER_RUN = "of another run"
+
+
+class DecodeError(ProtocolError):
+    """Bytes that are not a message of this run."""
+
+    def __init__(self, fault: Fault, detail: str) -> None:
+        super().__init__(f"message {fault}: {detail}")
+        self.fault = fault
+
+
+def encode(message: Message, run_id: str, max_bytes: int | None = None) -> Frames:
+    """A snapshot of ``message``: later changes of its arrays do not reach the receiver.
+
+    Args:
+        max_bytes: the receiver's limit for all frames together, None for no limit.
+
+    Raises:
+        ProtocolError: a value that would not arrive as it is, with its key; a header over 64 kB;
+            a message over ``max_bytes``.
+    """
+    arrays = getattr(message, "arrays", {})
+    fields = {name: getattr(message, name) for name in _plain_hints(type(message))}
+    _check_fields(type(message), fields)
+    kind = type(message).__name__
+    header = _pack([PROTOCOL, run_id, kind, fields, _pack_table(arrays)], kind)
+    if len(header) > HEADER_BYTES:
+        raise ProtocolError(
+            f"{kind}: header of {len(header)} bytes, limit {HEADER_BYTES}: "
+            f"too many or too long names ({len(arrays)} arrays) or texts"
+        )
+    frames = [header, *(array.tobytes() for array in arrays.values())]
+    _check_size(frames, max_bytes, kind)
+    return frames
+
+
+def decode(frames: Sequence[bytes], run_id: str, max_bytes: int | None = None) -> Message:
+    """The message in ``frames``.
+
+    Its arrays are read-only views of the received bytes (several receivers may share them):
+    whoever changes one, or wraps it in a tensor, copies it first.
+
+    Args:
+        max_bytes: limit for all frames together, None for no limit.
+
+    Raises:
+        DecodeError: for anything that :func:`encode` does not make, and nothing else.
+    """
+    _check_received_size(frames, max_bytes)
+    version, *rest = _unpack(frames[0], list)
+    if version != PROTOCOL:
+        raise DecodeError(Fault.OTHER_VERSION, f"{version!r:.20}, expected {PROTOCOL}")
+    if len(rest) != 4:
+        raise _malformed("a header of another length")
+    run, kind, fields, table = rest
+    if run != run_id:
+        raise DecodeError(Fault.OTHER_RUN, f"{run!r:.80}, expected {run_id!r}")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise _malformed(f"unknown kind {kind!r:.80}")
+    return _build(_KINDS[kind], fields, _views(table, frames[1:]))
+
+
+# Plain fields
+
+
+@cache
+def _plain_hints(kind: type[Message]) -> dict[str, Any]:
+    """Types of the fields that travel in the header, by name."""
+    hints = typing.get_type_hints(kind)
+    return {f.name: hints[f.name] for f in dataclasses.fields(kind) if f.name != "arrays"}
+
+
+def _build(kind: type[Message], fields: Any, arrays: dict[str, np.ndarray]) -> Message:
+    if not isinstance(fields, dict):
+        raise _malformed(f"{kind.__name__} without fields")
+    try:
+        _check_fields(kind, fields)
+    except ProtocolError as error:
+        raise _malformed(str(error)) from None
+    if any(f.name == "arrays" for f in dataclasses.fields(kind)):
+        return kind(**fields, arrays=arrays)
+    if arrays:
+        raise _malformed(f"{kind.__name__} with arrays")
+    return kind(**fields)
+
+
+def _check_fields(kind: type[Message], fields: Mapping[str, Any]) -> None:
+    """Both ends: exactly the declared fields, each of exactly the declared type."""
+    hints = _plain_hints(kind)
+    if fields.keys() != hints.keys():
+        raise ProtocolError(f"{kind.__name__} with other fields than {', '.join(hints)}")
+    for name, hint in hints.items():
+        where = f"{kind.__name__}.{name}"
+        _check_plain(fields[name], where, MAX_DEPTH)
+        if not _conforms(fields[name], hint):
+            raise ProtocolError(f"{where}: {fields[name]!r:.80} is not of its declared type")
+
+
+def _conforms(value: Any, hint: Any) -> bool:
+    """Whether a plain value is of a type that the messages' annotations use."""
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        return value in typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(_conforms(value, option) for option in typing.get_args(hint))
+    expected = dict if origin is Mapping else hint
+    return type(value) is expected
+
+
+def _check_plain(value: Any, where: str, depth: int) -> None:
+    """Raise ProtocolError, naming the key, for what msgpack would lose, change or refuse."""
+    if depth == 0:
+        raise ProtocolError(f"{where}: more than {MAX_DEPTH} levels of lists and dicts")
+    if type(value) is dict:
+        for key, item in value.items():
+            _check_key(key, where)
+            _check_plain(item, f"{where}.{key}", depth - 1)
+    elif type(value) is list:
+        for index, item in enumerate(value):
+            _check_plain(item, f"{where}[{index}]", depth - 1)
+    elif type(value) is int:
+        if not -(2**63) <= value < 2**64:
+            raise ProtocolError(f"{where}: a number beyond 64 bits")
+    elif type(value) not in (type(None), bool, float, str):
+        raise ProtocolError(
+            f"{where}: cannot send a {type(value).__name__}; "
+            "expected None, bool, int, float, str, list or dict"
+        )
+
+
+def _check_key(key: Any, where: str) -> None:
+    if type(key) is not str:
+        raise ProtocolError(f"{where}: key {key!r:.80} is a {type(key).__name__}, expected a str")
+
+
+def _pack(value: Any, kind: str) -> bytes:
+    try:
+        return bytes(msgpack.packb(value))
+    except UnicodeEncodeError as error:  # a lone surrogate; all else has been checked
+        raise ProtocolError(f"{kind}: text that is not valid Unicode: {error.reason}") from error
+
+
+def _unpack(data: bytes, expected: type) -> Any:
+    """One msgpack value of type ``expected``, not empty."""
+    try:
+        value = msgpack.unpackb(data)
+    except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
+        raise _malformed(f"not msgpack ({type(error).__name__})") from error
+    if type(value) is not expected or not value:
+        raise _malformed(f"expected a {expected.__name__}, got {value!r:.80}")
+    return value
+
+
+# Arrays
+
+
+def _pack_table(arrays: Arrays) -> bytes:
+    """The table of a message's arrays; empty without any."""
+    rows = [[name, *_describe(name, array)] for name, array in arrays.items()]
+    table = _pack(rows, "arrays") if rows else b""
+    if len(table) > TABLE_BYTES:
+        raise ProtocolError(
+            f"the table of {len(rows)} arrays has {len(table)} bytes, limit {TABLE_BYTES}"
+        )
+    return zlib.compress(table) if table else b""
+
+
+def _describe(name: Any, array: Any) -> tuple[str, list[int]]:
+    _check_key(name, "arrays")
+    if not isinstance(array, np.ndarray) or array.dtype.str not in _DTYPES:
+        found = f"an array of {array.dtype}" if isinstance(array, np.ndarray) else type(array)
+        raise ProtocolError(f"arrays.{name}: cannot send {found}; expected {', '.join(_DTYPES)}")
+    if array.ndim > MAX_DIMENSIONS:
+        raise ProtocolError(f"arrays.{name}: {array.ndim} dimensions, limit {MAX_DIMENSIONS}")
+    return array.dtype.str, list(array.shape)
+
+
+def _views(table: Any, frames: Sequence[bytes]) -> dict[str, np.ndarray]:
+    rows = _unpack_table(table)
+    if len(rows) != len(frames):
+        raise _malformed(f"{len(frames)} arrays, {len(rows)} in the table")
+    arrays: dict[str, np.ndarray] = {}
+    for row, frame in zip(rows, frames, strict=True):
+        name, dtype, shape = _check_row(row)
+        if name in arrays:
+            raise _malformed(f"two arrays named {name!r:.80}")
+        arrays[name] = _view(name, dtype, shape, frame)
+    return arrays
+
+
+def _unpack_table(table: Any) -> list[Any]:
+    if type(table) is not bytes:
+        raise _malformed("no table of arrays")
+    if not table:
+        return []
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(table, TABLE_BYTES)
+    except zlib.error as error:
+        raise _malformed(f"table of arrays: {error}") from error
+    if not inflater.eof or inflater.unused_data:
+        raise _malformed(f"table of arrays: cut, or over {TABLE_BYTES} bytes")
+    return list(_unpack(data, list))
+
+
+def _check_row(row: Any) -> tuple[str, np.dtype[Any], list[int]]:
+    if type(row) is not list or len(row) != 3:
+        raise _malformed(f"table row {row!r:.80}")
+    name, dtype, shape = row
+    if type(name) is not str or type(dtype) is not str or type(shape) is not list:
+        raise _malformed(f"table row {row!r:.80}")
+    if dtype not in _DTYPES:
+        raise _malformed(f"{name!r:.80}: dtype {dtype!r:.80}")
+    if len(shape) > MAX_DIMENSIONS or any(type(d) is not int or d < 0 for d in shape):
+        raise _malformed(f"{name!r:.80}: shape {shape!r:.80}")
+    return name, _DTYPES[dtype], shape
+
+
+def _view(name: str, dtype: np.dtype[Any], shape: list[int], frame: bytes) -> np.ndarray:
+    if math.prod(shape) * dtype.itemsize != len(frame):
+        raise _malformed(f"{name!r:.80}: {len(frame)} bytes for {dtype} of shape {shape!r:.80}")
+    # A dimension of 0 makes any other one fit; NumPy cannot hold the product of huge ones.
+    if math.prod(max(d, 1) for d in shape) * dtype.itemsize >= 2**63:
+        raise _malformed(f"{name!r:.80}: shape {shape!r:.80}")
+    return np.frombuffer(frame, dtype).reshape(shape)
+
+
+# Sizes
+
+
+def _check_size(frames: Frames, max_bytes: int | None, kind: str) -> None:
+    size = sum(map(len, frames))
+    if max_bytes is not None and size > max_bytes:
+        raise ProtocolError(f"{kind}: {size} bytes, but the receiver takes at most {max_bytes}")
+
+
+def _check_received_size(frames: Sequence[bytes], max_bytes: int | None) -> None:
+    if not frames:
+        raise _malformed("no frames")
+    size = sum(map(len, frames))
+    if max_bytes is not None and size > max_bytes:
+        raise DecodeError(Fault.OVERSIZED, f"{size} bytes, limit {max_bytes}")
+    if len(frames[0]) > HEADER_BYTES:
+        raise DecodeError(Fault.OVERSIZED, f"header of {len(frames[0])} bytes, limit {HEADER_BYTES}")
+
+
+def _malformed(detail: str) -> DecodeError:
+    return DecodeError(Fault.MALFORMED, detail)

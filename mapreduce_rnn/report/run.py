@@ -1,0 +1,235 @@
+"""Reads a run folder, whole, unfinished or broken, into one frozen dataclass."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mapreduce_rnn.errors import UsageError
+from mapreduce_rnn.runlog import loads, read_lines
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Scores on the validation sequences; NaN where the run has no number."""
+
+    loss: float  # mean CTC loss per sequence, nats
+    label_error: float  # edits / reference labels, 1.0 is 100 %
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round; NaN where the run has no number."""
+
+    number: int
+    epoch: int
+    elapsed: float  # training seconds since round 1 began; validation and start-up apart
+    train_loss: float  # mean CTC loss per sequence, nats
+    learning_rate: float
+    validation: Validation | None  # None: this round was not validated
+    rejected: int  # contributions left out of the mean
+    skipped_steps: int  # batches whose gradient was not finite
+
+
+@dataclass(frozen=True)
+class Example:
+    """A validation sequence with what the best model makes of it."""
+
+    id: str
+    reference: tuple[str, ...]
+    hypothesis: tuple[str, ...]
+    edits: int
+    points: tuple[tuple[float, float, bool], ...]  # x, y (downward), begins after a pen-up jump
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was settled before round 1; None or empty where config.toml doesn't say."""
+
+    slots: int | None = None
+    threads: int | None = None
+    kernel: str | None = None
+    parameters: int | None = None
+    train_sequences: int | None = None
+    validation_sequences: int | None = None
+    infeasible: int | None = None
+    boundaries: tuple[int, ...] = ()
+    expected_padding: float = math.nan
+    constant_label_error: float = math.nan
+    steps_per_epoch: int | None = None
+    device: str | None = None  # "cpu" or "cuda"
+    attribution: str = ""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that a report tells."""
+
+    path: Path
+    config: Record = field(default_factory=dict)
+    plan: Plan = field(default_factory=Plan)
+    start: Record = field(default_factory=dict)  # the last start event
+    end: Record | None = None  # None: still going, or killed
+    resumed: tuple[int, ...] = ()  # rounds after which it went on
+    rounds: tuple[Round, ...] = ()
+    examples: tuple[Example, ...] = ()
+    attribution: str = ""  # of the data; belongs under every picture of it
+    problems: tuple[str, ...] = ()  # what is missing or damaged, a line each
+
+    @property
+    def validated(self) -> tuple[Round, ...]:
+        return tuple(r for r in self.rounds if r.validation is not None)
+
+    @property
+    def best(self) -> Round | None:
+        """The round of lowest validation loss; ties keep the earlier, NaN never is."""
+        scored = [r for r in self.validated if r.validation and not math.isnan(r.validation.loss)]
+        return min(scored, key=lambda r: r.validation.loss if r.validation else 0.0, default=None)
+
+
+def read_run(path: Path) -> Run:
+    """Read a run folder. What is missing or damaged is named in ``problems``.
+
+    Raises:
+        UsageError: the folder isn't there, or holds none of a run's files.
+    """
+    if not any((path / name).is_file() for name in ("config.toml", "metrics.jsonl")):
+        what = "a folder without config.toml and metrics.jsonl" if path.is_dir() else "no folder"
+        raise UsageError(f"{path}: expected the folder of a run, got {what}; give the --run-dir")
+    config, config_problem = _config(path / "config.toml")
+    metrics, events = read_lines(path / "metrics.jsonl"), read_lines(path / "events.jsonl")
+    examples, examples_problem = _examples(path / "examples.json")
+    plan = _plan(config)
+    end, end_problem = _end(events.records)
+    problems = (config_problem, metrics.problem, events.problem, end_problem, examples_problem)
+    return Run(
+        path=path,
+        config=config,
+        plan=plan,
+        start=_last(events.records, "start") or {},
+        end=end,
+        resumed=tuple(_integer(e.get("round")) or 0 for e in _kind(events.records, "resume")),
+        rounds=_rounds(metrics.records, events.records),
+        examples=tuple(_example(item) for item in _records(examples.get("items"))),
+        attribution=str(examples.get("attribution") or plan.attribution),
+        problems=tuple(problem for problem in problems if problem),
+    )
+
+
+def _config(path: Path) -> tuple[Record, str | None]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8")), None
+    except FileNotFoundError:
+        return {}, f"{path.name} is missing: options and plan can't be shown"
+    except ValueError as error:
+        return {}, f"{path.name} is damaged ({error}): options and plan can't be shown"
+
+
+def _examples(path: Path) -> tuple[Record, str | None]:
+    try:
+        examples = loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}, f"{path.name} is missing: it is written when a run ends"
+    except ValueError:
+        examples = None
+    if isinstance(examples, dict):
+        return examples, None
+    return {}, f"{path.name} is damaged: no examples can be shown"
+
+
+def _plan(config: Record) -> Plan:
+    plan = config.get("plan")
+    plan = plan if isinstance(plan, dict) else {}
+    kernel, device = plan.get("kernel"), plan.get("device")
+    boundaries = plan.get("boundaries")
+    return Plan(
+        **{name: _integer(plan.get(name)) for name in (
+            "slots", "threads", "parameters", "train_sequences", "validation_sequences",
+            "infeasible", "steps_per_epoch",
+        )},
+        kernel=kernel if isinstance(kernel, str) else None,
+        device=device if isinstance(device, str) else None,
+        boundaries=tuple(b for b in boundaries if _integer(b)) if isinstance(boundaries, list)
+        else (),
+        expected_padding=_float(plan.get("expected_padding")),
+        constant_label_error=_float(plan.get("constant_label_error")),
+        attribution=str(plan.get("attribution") or ""),
+    )  # fmt: skip
+
+
+def _rounds(metrics: Iterable[Record], events: Iterable[Record]) -> tuple[Round, ...]:
+    # A round that ran again after a resume has two events: the later one is of its metrics.
+    elapsed = {event.get("round"): event.get("elapsed") for event in _kind(events, "round")}
+    return tuple(_round(record, _float(elapsed.get(record.get("round")))) for record in metrics)
+
+
+def _round(record: Record, elapsed: float) -> Round:
+    rejected = record.get("rejected")
+    return Round(
+        number=_integer(record.get("round")) or 0,
+        epoch=_integer(record.get("epoch")) or 0,
+        elapsed=elapsed,
+        train_loss=_float(record.get("train_loss")),
+        learning_rate=_float(record.get("learning_rate")),
+        validation=_validation(record.get("validation")),
+        rejected=len(rejected) if isinstance(rejected, list) else 0,
+        skipped_steps=_integer(record.get("skipped_steps")) or 0,
+    )
+
+
+def _validation(record: Any) -> Validation | None:
+    if not isinstance(record, dict):
+        return None
+    return Validation(_float(record.get("loss")), _float(record.get("label_error")))
+
+
+def _example(item: Record) -> Example:
+    points = item.get("points")
+    return Example(
+        id=str(item.get("id", "")),
+        reference=_labels(item.get("reference")),
+        hypothesis=_labels(item.get("hypothesis")),
+        edits=_integer(item.get("edits")) or 0,
+        points=tuple(
+            (_float(p[0]), _float(p[1]), bool(p[2]))
+            for p in (points if isinstance(points, list) else ())
+            if isinstance(p, list) and len(p) == 3
+        ),
+    )
+
+
+def _end(events: tuple[Record, ...]) -> tuple[Record | None, str | None]:
+    session = [e for e in events if e.get("event") in ("start", "resume", "end")]
+    if session and session[-1].get("event") == "end":
+        return session[-1], None
+    return None, "the run has not ended: it is still going, or it was killed"
+
+
+def _kind(events: Iterable[Record], kind: str) -> list[Record]:
+    return [event for event in events if event.get("event") == kind]
+
+
+def _last(events: Iterable[Record], kind: str) -> Record | None:
+    return next(iter(reversed(_kind(events, kind))), None)
+
+
+def _records(value: Any) -> list[Record]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _labels(value: Any) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list) else ()
+
+
+def _integer(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _float(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) else math.nan

@@ -1,0 +1,157 @@
+"""The report's tables and its verdict, as text cells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mapreduce_rnn.report.run import Round, Run
+from mapreduce_rnn.text import Verdict, counted, duration, number, percent, verdict
+
+CPU_NOTE = "CPU figures, not GPU figures"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text cells under a header."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def validation_table(run: Run) -> Table:
+    """One row per validation, a missing number as "-"."""
+    header = (
+        "epoch", "round", "training time", "train loss", "validation loss", "label error",
+        "learning rate",
+    )  # fmt: skip
+    return Table(header, tuple(_row(round) for round in run.validated))
+
+
+def _row(round: Round) -> tuple[str, ...]:
+    validation = round.validation
+    return (
+        f"{round.epoch}",
+        f"{round.number}",
+        duration(round.elapsed),
+        number(round.train_loss),
+        number(validation.loss if validation else None),
+        percent(validation.label_error if validation else None),
+        "-" if math.isnan(round.learning_rate) else f"{round.learning_rate:.3g}",
+    )
+
+
+def run_verdict(run: Run) -> Verdict:
+    """The best model's label error beside that of the best constant output."""
+    best = run.best
+    error = best.validation.label_error if best and best.validation else None
+    return verdict(error, run.plan.constant_label_error)
+
+
+def summary(run: Run) -> tuple[tuple[str, str], ...]:
+    """What ran, on what, and how it ended: pairs of a name and a text, unknown ones left out."""
+    pairs = (
+        ("State", _state(run)),
+        ("Best round", _scores(run.best)),
+        ("Last round", _scores(run.rounds[-1] if run.rounds else None)),
+        ("Training time", _time(run)),
+        ("Store", _store(run)),
+        ("Model", _model(run)),
+        ("Workers", _workers(run)),
+        ("Machine", _machine(run.start)),
+        ("Software", _software(run.start)),
+        ("Left out", _left_out(run)),
+    )
+    return tuple((name, text) for name, text in pairs if text)
+
+
+def _state(run: Run) -> str:
+    resumed = "".join(f"; resumed after round {n}" for n in run.resumed)
+    if run.end is None:
+        return f"not ended: still going, or killed{resumed}"
+    return f"ended: {run.end.get('reason', 'no reason given')}{resumed}"
+
+
+def _scores(round: Round | None) -> str:
+    if round is None:
+        return ""
+    if round.validation is None:
+        return f"{round.number}: train loss {number(round.train_loss)}, not validated"
+    loss, error = round.validation.loss, round.validation.label_error
+    return f"{round.number}: validation loss {number(loss)}, label error {percent(error)}"
+
+
+def _time(run: Run) -> str:
+    if not run.rounds:
+        return ""
+    seconds = run.end.get("seconds") if run.end else None
+    total = f"; {duration(seconds)} with start-up and validation" if _is_number(seconds) else ""
+    return f"{duration(run.rounds[-1].elapsed)} in {counted(len(run.rounds), 'round')}{total}"
+
+
+def _store(run: Run) -> str:
+    plan, store = run.plan, _section(run.config, "store")
+    sequences = _listed(
+        f"{plan.train_sequences:,} training" if plan.train_sequences is not None else "",
+        counted(plan.validation_sequences, "validation sequence")
+        if plan.validation_sequences is not None else "",
+        f"{plan.infeasible:,} left out, too short for their labels" if plan.infeasible else "",
+    )  # fmt: skip
+    return ": ".join(text for text in (str(store.get("path", "")), sequences) if text)
+
+
+def _model(run: Run) -> str:
+    model, plan = _section(run.config, "model"), run.plan
+    layers, units = model.get("layers"), model.get("units")
+    return _listed(
+        f"bidirectional LSTM, {counted(layers, 'layer')} of {units} units"
+        if isinstance(layers, int) and units is not None else "",
+        counted(plan.parameters, "parameter") if plan.parameters is not None else "",
+        f"{plan.kernel} kernel" if plan.kernel else "",
+    )  # fmt: skip
+
+
+def _workers(run: Run) -> str:
+    plan, workers = run.plan, run.start.get("workers")
+    kind = {"cpu": "CPU ", "cuda": "GPU "}.get(plan.device or "", "")
+    return _listed(
+        counted(workers, f"{kind}worker") if isinstance(workers, int) else "",
+        f"{counted(plan.threads, 'thread')} each" if plan.threads is not None else "",
+        f"{counted(plan.slots, 'map task')} per round" if plan.slots is not None else "",
+        CPU_NOTE if plan.device == "cpu" else "",
+    )
+
+
+def _machine(start: Mapping[str, Any]) -> str:
+    devices = start.get("devices")
+    names = map(str, devices) if isinstance(devices, list) else ()
+    return _listed(str(start.get("host", "")), str(start.get("cpu", "")), *dict.fromkeys(names))
+
+
+def _software(start: Mapping[str, Any]) -> str:
+    versions = start.get("versions")
+    return _listed(*(f"{k} {v}" for k, v in _section({"": versions}, "").items()))
+
+
+def _left_out(run: Run) -> str:
+    rejected = sum(round.rejected for round in run.rounds)
+    skipped = sum(round.skipped_steps for round in run.rounds)
+    return _listed(
+        f"{counted(rejected, 'contribution')} with numbers that are not finite" if rejected else "",
+        f"{counted(skipped, 'batch', 'batches')} with such a gradient" if skipped else "",
+    )
+
+
+def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = config.get(name)
+    return section if isinstance(section, Mapping) else {}
+
+
+def _listed(*texts: str) -> str:
+    return ", ".join(text for text in texts if text)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)

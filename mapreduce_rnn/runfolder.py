@@ -1,0 +1,113 @@
+"""The run folder: claimed by one master at a time, described by its config.toml.
+
+    config.toml          resolved options, one table per section; [store] and [plan] beside them
+    metrics.jsonl        results of every round: same bytes for the same config
+    events.jsonl         times, workers, attempts, versions
+    master.log, workers/ logs
+    checkpoints/         see :mod:`mapreduce_rnn.checkpoint`
+    model.safetensors    the best model
+    examples.json, figures/, report.html
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tomllib
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from mapreduce_rnn.config import SECTIONS, TrainConfig, from_dict, to_dict
+from mapreduce_rnn.errors import CheckpointError, UsageError
+
+CONFIG = "config.toml"
+RUNS = Path("runs")
+
+
+def default_path(store: Path) -> Path:
+    """A new folder name under runs/: the store's name and the time."""
+    return RUNS / f"{store.name}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def find(name: str) -> Path:
+    """The run folder a user means by ``--resume``: a path, or ``latest`` under runs/.
+
+    Raises UsageError when there is none.
+    """
+    if name != "latest":
+        return Path(name)
+    runs = [p.parent for p in RUNS.glob(f"*/{CONFIG}")]
+    if not runs:
+        raise UsageError(f"--resume latest: no run under {RUNS}/; name the run folder")
+    return max(runs, key=lambda run: (run / CONFIG).stat().st_mtime_ns)
+
+
+class RunFolder:
+    """A claimed run folder; released, and removed if nothing came of it, at exit."""
+
+    def __init__(self, path: Path, *, resume: bool) -> None:
+        self.path = path
+        self._resume = resume
+        self._lock = -1
+
+    def __enter__(self) -> RunFolder:
+        if self._resume and not (self.path / CONFIG).is_file():
+            raise CheckpointError(f"cannot resume {self.path}: it has no {CONFIG}, so is no run")
+        if not self._resume and self.path.exists():
+            raise UsageError(
+                f"{self.path} exists: choose another --run-dir, or go on with "
+                f"--resume {self.path}"
+            )
+        (self.path / "workers").mkdir(parents=True, exist_ok=True)
+        self._claim()
+        return self
+
+    def _claim(self) -> None:
+        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise UsageError(f"{self.path} is in use by another mapreduce-rnn") from None
+
+    def __exit__(self, *exc_info: object) -> None:
+        if not (self.path / CONFIG).exists():
+            shutil.rmtree(self.path)  # refused before it began: leave the name free
+        os.close(self._lock)
+
+    def write_config(
+        self, config: TrainConfig, store: Mapping[str, Any], plan: Mapping[str, Any]
+    ) -> None:
+        """Write config.toml, all or nothing."""
+        content = tomli_w.dumps({"store": store, **to_dict(config), "plan": plan})
+        draft = self.path / f".{CONFIG}"
+        draft.write_text(content, encoding="utf-8")
+        os.replace(draft, self.path / CONFIG)
+
+
+def read_config(path: Path) -> tuple[Path, TrainConfig]:
+    """Store path and resolved options of a run; [plan] is for people and is not read back.
+
+    Raises UsageError when config.toml cannot be read or holds what no run writes.
+    """
+    values = read_toml(path / CONFIG)
+    sections = {name: table for name, table in values.items() if name in SECTIONS}
+    store = values.get("store", {}).get("path")
+    if not isinstance(store, str):
+        raise UsageError(f"{path / CONFIG} names no store path")
+    return Path(store), from_dict(sections, str(path / CONFIG))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file. Raises UsageError in one line when it cannot be read."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not valid TOML: {error}") from None

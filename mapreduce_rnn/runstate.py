@@ -1,0 +1,146 @@
+"""What one round hands to the next, what a checkpoint holds, and when a run is over. All pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mapreduce_rnn.config import StopConfig
+from mapreduce_rnn.protocol.messages import ScoreResult
+from mapreduce_rnn.scoring import label_error
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Scores of the global model on all validation sequences."""
+
+    loss: float  # mean over sequences; may be nan
+    label_error: float | None  # total edits / total reference labels; None without any label
+    edits: int
+    reference: int  # total reference labels
+    sequences: int
+
+
+def summarize(n: int, scored: Iterable[tuple[np.ndarray, ScoreResult]]) -> Validation:
+    """Put the slots' scores in sequence order and sum them, in float64.
+
+    Args:
+        n: number of validation sequences.
+        scored: of each slot: positions int64 (n_slot,) among the n sequences, and its scores.
+    """
+    loss = np.zeros(n, dtype=np.float64)
+    edits = np.zeros(n, dtype=np.int64)
+    reference = np.zeros(n, dtype=np.int64)
+    for positions, result in scored:
+        loss[positions] = result.arrays["loss"]
+        edits[positions] = result.arrays["edits"]
+        reference[positions] = result.arrays["reference"]
+    return Validation(
+        loss=float(loss.sum() / n),
+        label_error=label_error(edits, reference),
+        edits=int(edits.sum()),
+        reference=int(reference.sum()),
+        sequences=n,
+    )
+
+
+@dataclass(frozen=True)
+class Best:
+    """The validation with the lowest loss so far; ties keep the earlier, nan is never best."""
+
+    round: int
+    loss: float
+    label_error: float | None
+
+
+@dataclass(frozen=True)
+class RunState:
+    """All that the next round depends on, besides config and store."""
+
+    round: int  # whole rounds done
+    model: Arrays
+    rule: Arrays = field(default_factory=dict)  # state of the reduce rule
+    slots: Mapping[int, Arrays] = field(default_factory=dict)  # local optimizer state by slot
+    best: Best | None = None
+    waited: int = 0  # validations since the best
+    last_loss: float | None = None  # of the newest validation
+
+    @property
+    def is_best(self) -> bool:
+        """Whether this state's model is the best so far."""
+        return self.best is not None and self.best.round == self.round
+
+    def validated(self, validation: Validation) -> RunState:
+        """The state after its model was scored."""
+        loss = validation.loss
+        state = dataclasses.replace(self, last_loss=loss, waited=self.waited + 1)
+        if math.isfinite(loss) and (self.best is None or loss < self.best.loss):
+            best = Best(self.round, loss, validation.label_error)
+            state = dataclasses.replace(state, best=best, waited=0)
+        return state
+
+    def arrays(self) -> Arrays:
+        """Everything but the model as named arrays: ``rule/<name>``, ``slot-<k>/<name>``."""
+        rule = {f"rule/{name}": array for name, array in self.rule.items()}
+        slots = {
+            f"slot-{slot}/{name}": array
+            for slot, arrays in self.slots.items()
+            for name, array in arrays.items()
+        }
+        return rule | slots
+
+    def content(self) -> dict[str, Any]:
+        """Everything but the arrays as strict JSON values."""
+        return {
+            "best": None if self.best is None else dataclasses.asdict(self.best),
+            "waited": self.waited,
+            "last_loss": _finite(self.last_loss),
+        }
+
+
+def restore(round: int, model: Arrays, arrays: Arrays, content: Mapping[str, Any]) -> RunState:
+    """The inverse of :meth:`RunState.arrays` and :meth:`RunState.content`."""
+    groups: dict[str, Arrays] = {}
+    for name, array in arrays.items():
+        group, _, rest = name.partition("/")
+        groups.setdefault(group, {})[rest] = array
+    rule = groups.pop("rule", {})
+    return RunState(
+        round=round,
+        model=model,
+        rule=rule,
+        slots={int(group.removeprefix("slot-")): named for group, named in groups.items()},
+        best=None if content["best"] is None else Best(**content["best"]),
+        waited=content["waited"],
+        last_loss=content["last_loss"],
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def stop_reason(state: RunState, stop: StopConfig, rounds: int, seconds: float) -> str | None:
+    """Why the run is over, in words; None while it goes on.
+
+    Args:
+        rounds: the last round, from ``--rounds`` and ``--epochs``.
+        seconds: since the master started; looked at between rounds only.
+    """
+    if state.round >= rounds:
+        return f"all {rounds} rounds done"
+    if stop.max_seconds is not None and seconds >= stop.max_seconds:
+        return f"{stop.max_seconds:g} s are over"
+    loss = state.last_loss
+    if stop.target_loss is not None and loss is not None and loss <= stop.target_loss:
+        return f"validation loss {loss:.4g} reached the target {stop.target_loss:g}"
+    if stop.patience is not None and state.waited >= stop.patience:
+        return f"no better validation for {state.waited} times"
+    return None

@@ -1,0 +1,1 @@
+"""Worker processes: one device, one task at a time."""

@@ -1,0 +1,111 @@
+"""A worker: serves tasks from the master until it says Stop or falls silent.
+
+The communication thread of :class:`WorkerChannel` owns the socket, so heartbeats go out while the
+main thread computes. A worker keeps nothing from task to task that a task reads before it writes
+it: it may be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import sys
+import traceback
+from pathlib import Path
+
+import mapreduce_rnn
+from mapreduce_rnn.config import from_dict
+from mapreduce_rnn.data.store import Store
+from mapreduce_rnn.errors import MapReduceRnnError, StoreError
+from mapreduce_rnn.protocol.messages import (
+    Hello,
+    MapTask,
+    ScoreTask,
+    Setup,
+    Stop,
+    TaskFailed,
+)
+from mapreduce_rnn.protocol.transport import WorkerChannel
+from mapreduce_rnn.workers.device import prepare_device
+from mapreduce_rnn.workers.lifeline import die_with_parent
+from mapreduce_rnn.workers.maptask import Context, make_context, map_task, score_task
+
+
+def main() -> int:
+    """Entry point; the options are written by the launcher, not by people."""
+    options = _parser().parse_args()
+    die_with_parent(options.parent)
+    store = Store.open(options.store)
+    with WorkerChannel(options.connect, name=options.name, run_id=options.run) as channel:
+        channel.send(Hello(mapreduce_rnn.__version__, options.device, os.getpid()))
+        try:
+            _serve(channel, options, store)
+        except MapReduceRnnError as error:
+            print(error, file=sys.stderr)
+            return error.exit_code
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m mapreduce_rnn.workers", description=__doc__)
+    parser.add_argument("--connect", required=True, help="address of the master's socket")
+    parser.add_argument("--run", required=True, help="run id; messages of another are refused")
+    parser.add_argument("--store", required=True, type=Path)
+    parser.add_argument("--place", required=True, type=int)
+    parser.add_argument("--name", required=True, help="name on the master's socket")
+    parser.add_argument("--device", required=True, help="cpu or cuda:<token>")
+    parser.add_argument("--threads", required=True, type=int)
+    parser.add_argument("--parent", required=True, type=int, help="process id of the master")
+    return parser
+
+
+def _serve(channel: WorkerChannel, options: argparse.Namespace, store: Store) -> None:
+    context: Context | None = None
+    while True:
+        message = channel.receive()
+        match message:
+            case Setup():
+                context = _set_up(channel, options, store, message)
+            case MapTask() | ScoreTask() if context is not None:
+                _run_task(channel, context, message)
+            case Stop():
+                return
+            case _:
+                print(f"a {type(message).__name__} is not for a worker: ignored", file=sys.stderr)
+
+
+def _set_up(
+    channel: WorkerChannel, options: argparse.Namespace, store: Store, setup: Setup
+) -> Context | None:
+    try:
+        if store.fingerprint != setup.fingerprint:
+            raise StoreError(f"{store.path} is not the store the master has opened")
+        config = from_dict(setup.config, "the master")
+        device = prepare_device(
+            options.device, threads=options.threads, deterministic=config.run.deterministic
+        )
+        return make_context(config, store, device)
+    except Exception as error:
+        channel.send(TaskFailed(None, 0, 0, 0, _told(error)))
+        return None
+
+
+def _run_task(channel: WorkerChannel, context: Context, task: MapTask | ScoreTask) -> None:
+    def on_step(steps: int) -> None:
+        channel.steps = steps
+
+    channel.steps = 0
+    try:
+        run = map_task if isinstance(task, MapTask) else score_task
+        channel.send(run(context, task, on_step))
+    except Exception as error:
+        key = task.key
+        channel.send(TaskFailed(key.kind, key.round, key.slot, task.attempt, _told(error)))
+
+
+def _told(error: Exception) -> str:
+    """A mistake of the user's is one line; anything else comes with its traceback."""
+    if isinstance(error, MapReduceRnnError):
+        return str(error)
+    return traceback.format_exc()

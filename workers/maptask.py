@@ -1,0 +1,188 @@
+"""The map task and the score task: pure functions of (context, message).
+
+    map_task(global parameters, slot state, shard, config, seed)
+        -> (parameters, weight, slot state, statistics)
+
+The context is what every task of a run shares: the resolved config, the store and a model whose
+parameters every task overwrites before it reads them. Whoever runs a task, whenever and however
+often, the answer has the same bytes (same CPU type, torch build and thread count).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mapreduce_rnn import optim
+from mapreduce_rnn.config import TrainConfig
+from mapreduce_rnn.data.store import Store
+from mapreduce_rnn.epochs import length_batches, slot_batches
+from mapreduce_rnn.protocol.messages import (
+    Arrays,
+    MapResult,
+    MapTask,
+    ScoreResult,
+    ScoreTask,
+)
+from mapreduce_rnn.reduce.params import load_arrays, module_arrays
+from mapreduce_rnn.seeds import task_seed
+from mapreduce_rnn.tasks import Task, make_task
+
+OnStep = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What every task of a run shares."""
+
+    config: TrainConfig
+    store: Store
+    task: Task
+    model: nn.Module
+    device: torch.device
+
+
+def make_context(config: TrainConfig, store: Store, device: torch.device) -> Context:
+    """Build the model once; tasks only ever replace its values."""
+    task = make_task(config, store.meta)
+    return Context(config, store, task, task.build_model().to(device), device)
+
+
+def map_task(context: Context, message: MapTask, on_step: OnStep) -> MapResult:
+    """Train on one slot's shard, in mini-batches drawn inside optimal length buckets.
+
+    Args:
+        context: shared by the tasks of the run.
+        message: arrays ``model/<name>`` (the global model), ``state/<name>`` (the slot's local
+            optimizer state, may be absent), ``shard`` int64 (indices into the store).
+        on_step: called with the number of batches done, after each.
+
+    Returns:
+        The trained parameters, the new optimizer state, the weight (sequence visits whose step
+        was applied) and statistics: ``loss_sum`` (sum of per-sequence losses, None when not
+        finite), ``sequences``, ``steps``, ``skipped_steps``, ``learning_rate`` (of the last step).
+    """
+    started = time.monotonic()
+    load_arrays(context.model, _under("model/", message.arrays))
+    torch.manual_seed(task_seed(context.config.run.seed, message.round, message.slot))
+    trainer = Trainer(context, _under("state/", message.arrays))
+    batches = _batches(context, message.arrays["shard"], message.epoch, message.slot)
+    for done, batch in enumerate(batches):
+        trainer.step(batch, epochs_done=message.epoch - 1 + done / len(batches))
+        on_step(done + 1)
+    return MapResult(
+        round=message.round,
+        slot=message.slot,
+        attempt=message.attempt,
+        weight=trainer.weight,
+        statistics=trainer.statistics(),
+        seconds=time.monotonic() - started,
+        arrays={
+            **_prefixed("model/", module_arrays(context.model)),
+            **_prefixed("state/", trainer.state()),
+        },
+    )
+
+
+def _batches(context: Context, shard: np.ndarray, epoch: int, slot: int) -> list[np.ndarray]:
+    """The slot's batches of one epoch, as indices into the store, in training order."""
+    if not len(shard):
+        return []
+    config = context.config
+    lengths = context.store.lengths[shard]
+    _, batches = slot_batches(lengths, config.batches, config.run.seed, epoch, slot)
+    return [shard[positions] for positions in batches]
+
+
+class Trainer:
+    """One task's optimizer, loss sums and counters."""
+
+    def __init__(self, context: Context, state: Arrays) -> None:
+        self._context = context
+        self._options = context.config.optimizer
+        self._optimizer = optim.build_optimizer(self._options, context.model.parameters())
+        optim.load_optimizer_arrays(context.model, self._optimizer, state)
+        self._loss_sum = torch.zeros((), dtype=torch.float64, device=context.device)
+        self._rate = 0.0
+        self.weight = self._sequences = self._steps = self._skipped = 0
+        context.model.train()
+
+    def step(self, indices: np.ndarray, epochs_done: float) -> None:
+        """One optimizer step; skipped and counted when the gradient norm is not finite."""
+        options, model = self._options, self._context.model
+        self._rate = optim.learning_rate(options, epochs_done)
+        optim.set_learning_rate(self._optimizer, self._rate)
+        self._optimizer.zero_grad(set_to_none=True)
+        losses = self._losses(indices)
+        (losses.sum() / len(indices)).backward()  # type: ignore[no-untyped-call]
+        applied = optim.clip_gradients(model.parameters(), options.clip_norm)
+        if applied:
+            self._optimizer.step()
+        self._count(losses.detach(), applied)
+
+    def _losses(self, indices: np.ndarray) -> Tensor:
+        batch = self._context.task.collate(self._context.store, indices)
+        return self._context.task.losses(self._context.model, batch)
+
+    def _count(self, losses: Tensor, applied: bool) -> None:
+        self._loss_sum += losses.double().sum()
+        self._sequences += len(losses)
+        self._steps += 1
+        self._skipped += not applied
+        self.weight += len(losses) if applied else 0
+
+    def state(self) -> Arrays:
+        """The local optimizer state to carry into the next round; empty under ``reset``."""
+        if self._options.optimizer_state == "reset":
+            return {}
+        return optim.optimizer_arrays(self._context.model, self._optimizer)
+
+    def statistics(self) -> dict[str, Any]:
+        """Results only: nothing here may depend on time, place or attempt."""
+        loss_sum = float(self._loss_sum)
+        return {
+            "loss_sum": loss_sum if np.isfinite(loss_sum) else None,
+            "sequences": self._sequences,
+            "steps": self._steps,
+            "skipped_steps": self._skipped,
+            "learning_rate": self._rate,
+        }
+
+
+def score_task(context: Context, message: ScoreTask, on_step: OnStep) -> ScoreResult:
+    """Loss, edits and reference length of each sequence in ``indices``, in that order."""
+    started = time.monotonic()
+    load_arrays(context.model, _under("model/", message.arrays))
+    context.model.eval()
+    indices = message.arrays["indices"]
+    order = length_batches(context.store.lengths[indices], context.config.batches.batch_size)
+    loss = np.zeros(len(indices), dtype=np.float64)
+    edits = np.zeros(len(indices), dtype=np.int64)
+    reference = np.zeros(len(indices), dtype=np.int64)
+    with torch.inference_mode():
+        for done, at in enumerate(order):
+            batch = context.task.collate(context.store, indices[at])
+            loss[at], edits[at], reference[at] = context.task.score(context.model, batch)
+            on_step(done + 1)
+    return ScoreResult(
+        round=message.round,
+        slot=message.slot,
+        attempt=message.attempt,
+        seconds=time.monotonic() - started,
+        arrays={"loss": loss, "edits": edits, "reference": reference},
+    )
+
+
+def _under(prefix: str, arrays: Arrays) -> dict[str, np.ndarray]:
+    """The arrays whose names start with ``prefix``, without it."""
+    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+
+
+def _prefixed(prefix: str, arrays: Arrays) -> dict[str, np.ndarray]:
+    return {prefix + name: array for name, array in arrays.items()}
