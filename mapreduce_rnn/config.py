@@ -196,7 +196,18 @@ class Field:
 
     @property
     def flag(self) -> str:
+        """The option on the command line."""
         return "--" + self.name.replace("_", "-")
+
+    @property
+    def group(self) -> str:
+        """Heading of the option's section in ``--help``."""
+        return str(_section_type(self.section).__doc__)
+
+    @property
+    def help(self) -> str:
+        """Help text; its last brackets give the default, and why it is so."""
+        return self.option.help
 
 
 def fields() -> tuple[Field, ...]:

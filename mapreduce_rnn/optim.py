@@ -30,31 +30,32 @@ def build_optimizer(
     return kind(parameters, rate, weight_decay=decay)
 
 
-def learning_rate(options: OptimizerConfig, horizon: float, epochs_done: float) -> float:
+def learning_rate(options: OptimizerConfig, epochs_done: float) -> float:
     """The learning rate of a step: a pure function, so that slots and resumed runs agree.
 
     Args:
-        options: peak, schedule, warm-up.
-        horizon: epochs that the schedule spans; later the rate stays as it was at the horizon.
-        epochs_done: epochs before the step, with the part of the current one.
+        options: peak, schedule, warm-up, and the horizon, which the plan has resolved.
+        epochs_done: epochs before the step, with the part of the current one. From the horizon
+            on, the rate stays as it is there.
     """
-    done = min(epochs_done, horizon)
-    return options.learning_rate * _warmup(options, done) * _schedule(options, horizon, done)
+    if options.horizon is None:
+        raise ValueError("expected a resolved horizon, got None: pass the plan's config")
+    done = min(epochs_done, options.horizon)
+    warm = _warmup(options.warmup, done)
+    return options.learning_rate * warm * _schedule(options, options.horizon, done)
 
 
-def _warmup(options: OptimizerConfig, done: float) -> float:
+def _warmup(warmup: float, done: float) -> float:
     """Share of the peak, rising in a straight line to 1 over the warm-up."""
-    if done >= options.warmup:
-        return 1.0
-    return LOWEST_SHARE + (1 - LOWEST_SHARE) * done / options.warmup
+    return 1.0 if done >= warmup else LOWEST_SHARE + (1 - LOWEST_SHARE) * done / warmup
 
 
 def _schedule(options: OptimizerConfig, horizon: float, done: float) -> float:
-    """Share of the peak by the schedule alone."""
+    """Share of the peak by the schedule alone; a cosine begins where the warm-up ends."""
     if options.schedule == "step":
-        return options.step_factor ** math.floor(done / options.step_epochs)
+        return float(options.step_factor ** math.floor(done / options.step_epochs))
     if options.schedule == "cosine" and done > options.warmup:
-        part = (done - options.warmup) / (horizon - options.warmup)  # of the time after warm-up
+        part = (done - options.warmup) / (horizon - options.warmup)
         return LOWEST_SHARE + (1 - LOWEST_SHARE) * (1 + math.cos(math.pi * part)) / 2
     return 1.0
 

@@ -11,7 +11,7 @@ from rapidfuzz.distance import Levenshtein
 
 Labels = Sequence[int] | NDArray[np.integer]
 
-_SEARCH_LABELS = 10_000  # references the search looks at, in labels: keeps it under a second
+_SEARCH_LABELS = 10_000  # references the search looks at, in labels: bounds its work
 _LONGEST_CONSTANT = 64  # labels
 _FAR = 1 << 30  # more edits than any output needs
 

@@ -67,8 +67,8 @@ def train(
 ) -> RunResult:
     """Train from a new run folder.
 
-    May be called several times in a process, from any thread but the workers' parent-death signal
-    wants one that lives until the end. Stop signals are handled while it runs in the main thread.
+    May be called any number of times in a process. While it runs in the main thread it handles
+    SIGINT and SIGTERM; workers end when the thread that called it does.
 
     Args:
         store: folder made by ``mapreduce-rnn data import`` or :func:`write_store`.
@@ -84,17 +84,72 @@ def train(
     """
     store = Path(store)
     run_dir = runfolder.default_path(store) if run_dir is None else Path(run_dir)
-    console = Console(None if quiet else sys.stdout)
-    return _session(store, config or TrainConfig(), run_dir, console, resume=False)
+    session = _Session(store, config or TrainConfig(), run_dir, _console(quiet), resume=False)
+    return session.run()
 
 
-def resume(run_dir: str | Path, config: TrainConfig | None = None, *, quiet: bool = False) -> RunResult:
+def resume(
+    run_dir: str | Path, changes: Mapping[str, Any] | None = None, *, quiet: bool = False
+) -> RunResult:
     """Go on with a run from its newest whole checkpoint.
 
     Args:
-        config: the run's own options (the default) or those with other [stop] and [devices].
+        changes: stop and device options by name; any other would change what was computed.
+
+    Raises:
+        CheckpointError: there is no such run, or none of its checkpoints is whole.
+        UsageError: ``changes`` holds an option that would change the result.
+        Otherwise as :func:`train`.
     """
     run_dir = Path(run_dir)
-    store, own = runfolder.read_config(run_dir)
-    console = Console(None if quiet else sys.stdout)
-    return _session(store, config or own, run_dir, console, resume=True)
+    store, config = runfolder.read_config(run_dir)
+    config = dataclasses.replace(config, devices=DeviceConfig())  # may differ from session to session
+    for f in fields():
+        if f.name in (changes or {}) and f.section not in CHANGEABLE_ON_RESUME:
+            raise UsageError(
+                f"--resume: {f.flag} would change the result of this run; start a new one for that"
+            )
+    config = override(config, changes or {}, "--resume")
+    return _Session(store, config, run_dir, _console(quiet), resume=True).run()
+
+
+def dry_run(store: str | Path, config: TrainConfig) -> None:
+    """Say what a run would do; start nothing and write nothing."""
+    opened = _open_store(Path(store))
+    places, config = _resolve(config, _Console(sys.stdout))
+    plan, _ = _plan(config, places, opened)
+    ...
+
+
+def _console(quiet: bool) -> Console:
+    return Console(None if quiet else sys.stdout)
+
+
+class _Session:
+    """Everything a session opens and has to close again."""
+
+    def __init__(
+        self, store: Path, config: TrainConfig, run_dir: Path, console: Console, *, resume: bool
+    ) -> None:
+        self._started = time.monotonic()
+        self._store = open_store(store)
+        self._places, self._config = resolve(config, console)
+        self._run_dir = run_dir
+        self._console = console
+        self._resume = resume
+
+    def run(self) -> RunResult:
+        """Train to the end; workers are gone and files closed afterwards, whatever happens."""
+        with (
+            StopSignals() as signals,
+            closing(self._console),
+            RunFolder(self._run_dir, resume=self._resume) as folder,
+            runlog.log_to(self._run_dir / "master.log"),
+            JsonLines(self._run_dir / EVENTS) as events,
+        ):
+            state, reason = self._train(folder, events, signals)
+            signals.check()
+            self._finish(state)
+            ...
+            signals.check()
+        return RunResult(self._run_dir, reason, state.round, state.best)

@@ -39,6 +39,7 @@ _Array = NDArray[Any]
 _CHUNK = 1 << 18  # lengths counted at a time: a cast to int64 stays in the cache
 _SMALL_RANGE = 1 << 16  # longest length that is counted in a table for any n
 _LONG = 1 << 9  # mean candidates per end from which a pass for each end is faster
+_SPAN = 1 << 16  # ends a pass spans at most: its temporary arrays stay in the cache
 
 
 @dataclass(frozen=True)
@@ -157,11 +158,13 @@ def _next_row(costs: _Array, below: _Array, padded: _Array) -> tuple[_Array, _Ar
     cuts = np.arange(-1, 2 * stride)
     cuts[0] = 0
     while stride:
-        ends = np.arange(stride, last + 1, 2 * stride)
-        low = cuts[ends - stride]
-        high = np.minimum(cuts[ends + stride], ends - 1)
         best = _best_of_long if stride >= _LONG else _best_of_short
-        row[ends], cuts[ends] = best(costs, below, padded, ends, low, high)
+        span = max(2 * stride, _SPAN)
+        for start in range(stride, last + 1, span):
+            ends = np.arange(start, min(start + span, last + 1), 2 * stride)
+            low = cuts[ends - stride]
+            high = np.minimum(cuts[ends + stride], ends - 1)
+            row[ends], cuts[ends] = best(costs, below, padded, ends, low, high)
         stride //= 2
     return row, cuts[: last + 1].astype(np.int32 if last < 2**31 else np.int64)
 

@@ -185,9 +185,7 @@ def _check_token(token: str, visible: tuple[str, ...], variable: str | None) -> 
         return
     if not any(_same_gpu(token, other) for other in visible):
         source = f"{VISIBLE}={variable}" if variable is not None else "the CUDA driver"
-        raise UsageError(
-            f"--devices {token}: not visible; {source} shows {', '.join(visible)}: choose from these"
-        )
+        raise UsageError(f"--devices {token}: not visible; {source} shows {', '.join(visible)}")
 
 
 def _same_gpu(a: str, b: str) -> bool:

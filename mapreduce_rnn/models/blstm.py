@@ -96,7 +96,7 @@ class BidirectionalLSTM(nn.Module):
         # gradients leave.
         with torch.autocast(frames.device.type, enabled=False):
             hidden = run(normalised, lengths)  # (T, B, 2 units)
-        scores = self.output(self.dropout(hidden))  # (T, B, classes)
+        scores: Tensor = self.output(self.dropout(hidden))  # (T, B, classes)
         return scores.float().log_softmax(dim=-1).transpose(0, 1)
 
     def _packed(self, frames: Tensor, lengths: Tensor) -> Tensor:
@@ -142,13 +142,13 @@ def _take(batch: Tensor, rows: Tensor) -> Tensor:
     return batch.flatten(0, 1).index_select(0, rows).view_as(batch)
 
 
-def _one_direction(frames: Tensor, weights: list[nn.Parameter]) -> Tensor:
+def _one_direction(frames: Tensor, weights: Sequence[Tensor]) -> Tensor:
     """One LSTM layer in one direction over a padded batch: (T, B, in) to (T, B, units)."""
     units = weights[1].shape[1]  # weight_hh: (4 units, units)
     zeros = frames.new_zeros(1, frames.shape[1], units)
     with _without_cudnn():
         hidden, _, _ = torch.lstm(
-            frames, (zeros, zeros), weights,
+            frames, (zeros, zeros), tuple(weights),
             has_biases=True, num_layers=1, dropout=0.0, train=False, bidirectional=False,
             batch_first=False,
         )  # fmt: skip

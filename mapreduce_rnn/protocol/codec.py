@@ -6,34 +6,30 @@
 The table is zlib-compressed msgpack [[name, dtype, [dimension, ...]], ...]: names of tensors repeat
 each other, so thousands of them stay inside the header. Nothing is ever unpickled.
 
-Plain values are None, bool, int (-2^63 to 2^64 - 1), float, str, lists of them and dicts of them
-with str keys: exactly what msgpack gives back unchanged. The sender refuses everything else
-(tuples, whole-number keys, NumPy scalars, ...) and names the key, so what arrives always has the
-values and the types that were sent.
+What plain values may be: :mod:`mapreduce_rnn.protocol.fields`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import types
 import typing
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
-from functools import cache
-from typing import Any, Literal
+from reprlib import repr as brief
+from typing import Any
 
 import msgpack
 import numpy as np
 
 from mapreduce_rnn.errors import ProtocolError
+from mapreduce_rnn.protocol.fields import check_fields, check_key, plain_hints
 from mapreduce_rnn.protocol.messages import PROTOCOL, Arrays, Message
 
 HEADER_BYTES = 64 * 1024
 TABLE_BYTES = 1024 * 1024  # decompressed; bounds what a small hostile header can grow to
 MAX_DIMENSIONS = 8
-MAX_DEPTH = 16  # of lists and dicts in plain fields; our own messages need 3
 
 _DTYPES = {
     dtype.str: dtype
@@ -41,7 +37,7 @@ _DTYPES = {
         np.dtype, ("?", "i1", "u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8")
     )
 }
-_KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in typing.get_args(Message)}
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in typing.get_args(Message)}
 
 Frames = list[bytes]
 
@@ -74,8 +70,8 @@ def encode(message: Message, run_id: str, max_bytes: int | None = None) -> Frame
             a message over ``max_bytes``.
     """
     arrays = getattr(message, "arrays", {})
-    fields = {name: getattr(message, name) for name in _plain_hints(type(message))}
-    _check_fields(type(message), fields)
+    fields = {name: getattr(message, name) for name in plain_hints(type(message))}
+    check_fields(type(message), fields)
     kind = type(message).__name__
     header = _pack([PROTOCOL, run_id, kind, fields, _pack_table(arrays)], kind)
     if len(header) > HEADER_BYTES:
@@ -103,88 +99,32 @@ def decode(frames: Sequence[bytes], run_id: str, max_bytes: int | None = None) -
     _check_received_size(frames, max_bytes)
     version, *rest = _unpack(frames[0], list)
     if version != PROTOCOL:
-        raise DecodeError(Fault.OTHER_VERSION, f"{version!r:.20}, expected {PROTOCOL}")
+        raise DecodeError(Fault.OTHER_VERSION, f"{brief(version)}, expected {PROTOCOL}")
     if len(rest) != 4:
         raise _malformed("a header of another length")
     run, kind, fields, table = rest
     if run != run_id:
-        raise DecodeError(Fault.OTHER_RUN, f"{run!r:.80}, expected {run_id!r}")
+        raise DecodeError(Fault.OTHER_RUN, f"{brief(run)}, expected {run_id!r}")
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise _malformed(f"unknown kind {kind!r:.80}")
+        raise _malformed(f"unknown kind {brief(kind)}")
     return _build(_KINDS[kind], fields, _views(table, frames[1:]))
 
 
-# Plain fields
+# Header
 
 
-@cache
-def _plain_hints(kind: type[Message]) -> dict[str, Any]:
-    """Types of the fields that travel in the header, by name."""
-    hints = typing.get_type_hints(kind)
-    return {f.name: hints[f.name] for f in dataclasses.fields(kind) if f.name != "arrays"}
-
-
-def _build(kind: type[Message], fields: Any, arrays: dict[str, np.ndarray]) -> Message:
+def _build(kind: type[Any], fields: Any, arrays: dict[str, np.ndarray]) -> Message:
     if not isinstance(fields, dict):
         raise _malformed(f"{kind.__name__} without fields")
     try:
-        _check_fields(kind, fields)
+        check_fields(kind, fields)
     except ProtocolError as error:
         raise _malformed(str(error)) from None
-    if any(f.name == "arrays" for f in dataclasses.fields(kind)):
-        return kind(**fields, arrays=arrays)
-    if arrays:
+    takes_arrays = any(f.name == "arrays" for f in dataclasses.fields(kind))
+    if arrays and not takes_arrays:
         raise _malformed(f"{kind.__name__} with arrays")
-    return kind(**fields)
-
-
-def _check_fields(kind: type[Message], fields: Mapping[str, Any]) -> None:
-    """Both ends: exactly the declared fields, each of exactly the declared type."""
-    hints = _plain_hints(kind)
-    if fields.keys() != hints.keys():
-        raise ProtocolError(f"{kind.__name__} with other fields than {', '.join(hints)}")
-    for name, hint in hints.items():
-        where = f"{kind.__name__}.{name}"
-        _check_plain(fields[name], where, MAX_DEPTH)
-        if not _conforms(fields[name], hint):
-            raise ProtocolError(f"{where}: {fields[name]!r:.80} is not of its declared type")
-
-
-def _conforms(value: Any, hint: Any) -> bool:
-    """Whether a plain value is of a type that the messages' annotations use."""
-    origin = typing.get_origin(hint)
-    if origin is Literal:
-        return value in typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return any(_conforms(value, option) for option in typing.get_args(hint))
-    expected = dict if origin is Mapping else hint
-    return type(value) is expected
-
-
-def _check_plain(value: Any, where: str, depth: int) -> None:
-    """Raise ProtocolError, naming the key, for what msgpack would lose, change or refuse."""
-    if depth == 0:
-        raise ProtocolError(f"{where}: more than {MAX_DEPTH} levels of lists and dicts")
-    if type(value) is dict:
-        for key, item in value.items():
-            _check_key(key, where)
-            _check_plain(item, f"{where}.{key}", depth - 1)
-    elif type(value) is list:
-        for index, item in enumerate(value):
-            _check_plain(item, f"{where}[{index}]", depth - 1)
-    elif type(value) is int:
-        if not -(2**63) <= value < 2**64:
-            raise ProtocolError(f"{where}: a number beyond 64 bits")
-    elif type(value) not in (type(None), bool, float, str):
-        raise ProtocolError(
-            f"{where}: cannot send a {type(value).__name__}; "
-            "expected None, bool, int, float, str, list or dict"
-        )
-
-
-def _check_key(key: Any, where: str) -> None:
-    if type(key) is not str:
-        raise ProtocolError(f"{where}: key {key!r:.80} is a {type(key).__name__}, expected a str")
+    message: Message = kind(**fields, arrays=arrays) if takes_arrays else kind(**fields)
+    return message
 
 
 def _pack(value: Any, kind: str) -> bytes:
@@ -201,7 +141,7 @@ def _unpack(data: bytes, expected: type) -> Any:
     except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
         raise _malformed(f"not msgpack ({type(error).__name__})") from error
     if type(value) is not expected or not value:
-        raise _malformed(f"expected a {expected.__name__}, got {value!r:.80}")
+        raise _malformed(f"expected a {expected.__name__}, got {brief(value)}")
     return value
 
 
@@ -220,7 +160,7 @@ def _pack_table(arrays: Arrays) -> bytes:
 
 
 def _describe(name: Any, array: Any) -> tuple[str, list[int]]:
-    _check_key(name, "arrays")
+    check_key(name, "arrays")
     if not isinstance(array, np.ndarray) or array.dtype.str not in _DTYPES:
         found = f"an array of {array.dtype}" if isinstance(array, np.ndarray) else type(array)
         raise ProtocolError(f"arrays.{name}: cannot send {found}; expected {', '.join(_DTYPES)}")
@@ -237,7 +177,7 @@ def _views(table: Any, frames: Sequence[bytes]) -> dict[str, np.ndarray]:
     for row, frame in zip(rows, frames, strict=True):
         name, dtype, shape = _check_row(row)
         if name in arrays:
-            raise _malformed(f"two arrays named {name!r:.80}")
+            raise _malformed(f"two arrays named {brief(name)}")
         arrays[name] = _view(name, dtype, shape, frame)
     return arrays
 
@@ -259,23 +199,23 @@ def _unpack_table(table: Any) -> list[Any]:
 
 def _check_row(row: Any) -> tuple[str, np.dtype[Any], list[int]]:
     if type(row) is not list or len(row) != 3:
-        raise _malformed(f"table row {row!r:.80}")
+        raise _malformed(f"table row {brief(row)}")
     name, dtype, shape = row
     if type(name) is not str or type(dtype) is not str or type(shape) is not list:
-        raise _malformed(f"table row {row!r:.80}")
+        raise _malformed(f"table row {brief(row)}")
     if dtype not in _DTYPES:
-        raise _malformed(f"{name!r:.80}: dtype {dtype!r:.80}")
+        raise _malformed(f"{brief(name)}: dtype {brief(dtype)}")
     if len(shape) > MAX_DIMENSIONS or any(type(d) is not int or d < 0 for d in shape):
-        raise _malformed(f"{name!r:.80}: shape {shape!r:.80}")
+        raise _malformed(f"{brief(name)}: shape {brief(shape)}")
     return name, _DTYPES[dtype], shape
 
 
 def _view(name: str, dtype: np.dtype[Any], shape: list[int], frame: bytes) -> np.ndarray:
     if math.prod(shape) * dtype.itemsize != len(frame):
-        raise _malformed(f"{name!r:.80}: {len(frame)} bytes for {dtype} of shape {shape!r:.80}")
+        raise _malformed(f"{brief(name)}: {len(frame)} bytes for {dtype} of shape {brief(shape)}")
     # A dimension of 0 makes any other one fit; NumPy cannot hold the product of huge ones.
     if math.prod(max(d, 1) for d in shape) * dtype.itemsize >= 2**63:
-        raise _malformed(f"{name!r:.80}: shape {shape!r:.80}")
+        raise _malformed(f"{brief(name)}: shape {brief(shape)}")
     return np.frombuffer(frame, dtype).reshape(shape)
 
 
@@ -295,7 +235,7 @@ def _check_received_size(frames: Sequence[bytes], max_bytes: int | None) -> None
     if max_bytes is not None and size > max_bytes:
         raise DecodeError(Fault.OVERSIZED, f"{size} bytes, limit {max_bytes}")
     if len(frames[0]) > HEADER_BYTES:
-        raise DecodeError(Fault.OVERSIZED, f"header of {len(frames[0])} bytes, limit {HEADER_BYTES}")
+        raise DecodeError(Fault.OVERSIZED, f"header over {HEADER_BYTES} bytes")
 
 
 def _malformed(detail: str) -> DecodeError:

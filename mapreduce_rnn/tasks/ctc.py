@@ -8,6 +8,9 @@ neighbours a path needs a blank, so labels need a frame each and one more per su
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -139,7 +142,7 @@ def frames_needed(labels: NDArray[np.int32]) -> int:
     return max(1, len(labels) + int(np.count_nonzero(labels[1:] == labels[:-1])))
 
 
-def make_batch(frames: list[NDArray[np.float32]], labels: list[NDArray[np.int32]]) -> Batch:
+def make_batch(frames: Sequence[NDArray[np.float32]], labels: Sequence[NDArray[np.int32]]) -> Batch:
     """Pad sequences (T_i, features) and labels (L_i,) into a batch on the CPU."""
     return Batch(
         frames=torch.from_numpy(_pad(frames, np.float32)),
@@ -149,7 +152,7 @@ def make_batch(frames: list[NDArray[np.float32]], labels: list[NDArray[np.int32]
     )
 
 
-def _pad(arrays: list[NDArray[np.generic]], dtype: type) -> NDArray[np.generic]:
+def _pad(arrays: Sequence[NDArray[Any]], dtype: type) -> NDArray[Any]:
     """Stack arrays that differ in their first dimension, zeros behind each."""
     longest = max(len(a) for a in arrays)
     padded = np.zeros((len(arrays), longest, *arrays[0].shape[1:]), dtype=dtype)
@@ -158,7 +161,7 @@ def _pad(arrays: list[NDArray[np.generic]], dtype: type) -> NDArray[np.generic]:
     return padded
 
 
-def _lengths(arrays: list[NDArray[np.generic]]) -> Tensor:
+def _lengths(arrays: Sequence[NDArray[Any]]) -> Tensor:
     return torch.tensor([len(a) for a in arrays], dtype=torch.int64, device="cpu")
 
 

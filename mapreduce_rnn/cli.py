@@ -1,0 +1,195 @@
+"""The command line. Every command's ``--help`` teaches it with an example.
+
+Only what parsing needs is imported here: help and usage errors come without waiting for torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from mapreduce_rnn import __version__, runfolder
+from mapreduce_rnn.config import Field, TrainConfig, fields, from_dict, override
+from mapreduce_rnn.data import commands as data_commands
+from mapreduce_rnn.errors import Interrupted, MapReduceRnnError, UsageError
+from mapreduce_rnn.runfolder import read_toml
+
+EPILOG = """\
+examples:
+  mapreduce-rnn data import kanjivg kanji.store   make a store from KanjiVG
+  mapreduce-rnn train kanji.store                 all GPUs, or 2 CPU workers
+  mapreduce-rnn report runs/NAME                  draw a run, finished or not
+
+exit codes: 0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by a signal
+"""
+
+TRAIN_EPILOG = """\
+examples:
+  mapreduce-rnn train kanji.store
+      all visible GPUs; without one, CPU workers: as many as cores, at most 2
+  mapreduce-rnn train kanji.store --gpus 6 --epochs 40
+  mapreduce-rnn train kanji.store --cpu-workers 2 --max-seconds 240
+  mapreduce-rnn train kanji.store --cpu-workers 1 --map-tasks 6
+      the model that six workers make, on one
+  mapreduce-rnn train kanji.store --dry-run
+      show the plan: buckets, padding, memory; train nothing
+  mapreduce-rnn train --resume latest --epochs 60
+      go on with the newest run under runs/
+  mapreduce-rnn train kanji.store --config runs/NAME/config.toml --seed 2
+      the options of an earlier run, one of them changed
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse whose errors are one line and say where help is."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns its exit code."""
+    args = build_parser().parse_args(arguments)
+    try:
+        code: int = args.run(args)
+        return code
+    except Interrupted as stop:
+        print(f"mapreduce-rnn: {stop}; go on with --resume", file=sys.stderr)
+        return stop.exit_code
+    except MapReduceRnnError as error:
+        print(f"mapreduce-rnn: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = _Parser(
+        prog="mapreduce-rnn",
+        description="Train recurrent networks on sequences of very different lengths: optimal "
+        "length buckets on each device, map-reduce parameter averaging across devices.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"mapreduce-rnn {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_train(commands)
+    data_commands.add_arguments(commands)
+    _add_report(commands)
+    return parser
+
+
+def _add_train(commands: Any) -> None:
+    parser = commands.add_parser(
+        "train",
+        help="train a model on a store",
+        description="Train a model: one worker process per device; each round every worker trains "
+        "on its shard and the master averages what they return.",
+        epilog=TRAIN_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("store", nargs="?", help="folder made by `mapreduce-rnn data import`")
+    group = parser.add_argument_group("this command")
+    group.add_argument(
+        "--run-dir", metavar="DIR", help="new folder for this run (runs/STORE-TIME)"
+    )
+    group.add_argument(
+        "--resume", metavar="RUN",
+        help="go on with this run folder, or `latest`; only stop and device options may be given",
+    )  # fmt: skip
+    group.add_argument(
+        "--config", metavar="FILE", help="read options from a TOML file; options here override it"
+    )
+    group.add_argument("--dry-run", action="store_true", help="show the plan and stop")
+    _add_options(parser)
+    parser.set_defaults(run=_train)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    """One argument per option of the config; absent ones stay out of the namespace."""
+    groups: dict[str, Any] = {}
+    for f in fields():
+        if f.section not in groups:
+            groups[f.section] = parser.add_argument_group(f.group)
+        _add_option(groups[f.section], f)
+
+
+def _add_option(group: Any, f: Field) -> None:
+    common = {"dest": f.name, "default": argparse.SUPPRESS, "help": f.help}
+    if f.type is bool:
+        group.add_argument(f.flag, action=argparse.BooleanOptionalAction, **common)
+    elif f.type is tuple:
+        group.add_argument(f.flag, type=_comma_separated, metavar=f.option.metavar, **common)
+    else:
+        choices = f.option.choices or None
+        metavar = None if choices else f.option.metavar or "N"
+        group.add_argument(f.flag, type=f.type, choices=choices, metavar=metavar, **common)
+
+
+def _comma_separated(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _add_report(commands: Any) -> None:
+    parser = commands.add_parser(
+        "report",
+        help="draw a run's figures and report.html",
+        description="Draw report.html and figures/ of a run from its files, also of a run that is "
+        "still going or was stopped.",
+        epilog="example:\n  mapreduce-rnn report runs/kanji-20260101-120000\n",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("run_dir", metavar="RUN", help="run folder, or `latest`")
+    parser.set_defaults(run=_report)
+
+
+def _train(args: argparse.Namespace) -> int:
+    given = {f.name: getattr(args, f.name) for f in fields() if hasattr(args, f.name)}
+    if args.resume:
+        return _resume(args, given)
+    if args.store is None:
+        raise UsageError("train: name a store, or a run to go on with (--resume RUN)")
+    config = from_dict(_options_in(args.config), args.config) if args.config else TrainConfig()
+    config = override(config, given, "train")
+    from mapreduce_rnn import session
+
+    if args.dry_run:
+        session.dry_run(args.store, config)
+    else:
+        session.train(args.store, config, run_dir=args.run_dir)
+    return 0
+
+
+def _options_in(path: str) -> dict[str, Any]:
+    """The option sections of a TOML file; a run's [store] and [plan] are passed over."""
+    values = read_toml(Path(path))
+    return {name: table for name, table in values.items() if name not in ("store", "plan")}
+
+
+def _resume(args: argparse.Namespace, given: dict[str, Any]) -> int:
+    misplaced = [
+        option
+        for option, value in (("--run-dir", args.run_dir), ("--config", args.config))
+        if value is not None
+    ]
+    if args.store is not None or misplaced or args.dry_run:
+        named = misplaced or (["--dry-run"] if args.dry_run else [f"the store {args.store}"])
+        raise UsageError(f"--resume goes on with a run as it is: leave out {named[0]}")
+    from mapreduce_rnn import session
+
+    session.resume(runfolder.find(args.resume), given)
+    return 0
+
+
+def _report(args: argparse.Namespace) -> int:
+    run_dir = runfolder.find(args.run_dir)
+    from mapreduce_rnn.report import write_report
+
+    print(write_report(run_dir))
+    return 0
