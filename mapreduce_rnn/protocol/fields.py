@@ -12,7 +12,6 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
-from functools import cache
 from reprlib import repr as brief
 from typing import Any, Literal
 
@@ -21,7 +20,6 @@ from mapreduce_rnn.errors import ProtocolError
 MAX_DEPTH = 16  # of lists and dicts; our own messages need 3
 
 
-@cache
 def plain_hints(kind: type[Any]) -> dict[str, Any]:
     """Types of the fields that travel in the header, by name."""
     hints = typing.get_type_hints(kind)

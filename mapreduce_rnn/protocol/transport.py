@@ -1,0 +1,366 @@
+"""Messages between processes, over ZeroMQ: the only module that imports zmq.
+
+The master has a ROUTER, every worker a DEALER, connected through a socket file in a folder that
+only the user can enter. Each end has one thread that owns its socket and nothing else: it sends,
+receives and tells the other end every 2 seconds that this one is alive, also while the main
+thread computes. No queue has a limit that drops messages: what was sent arrives or the peer is
+gone, and both ends notice that.
+
+A context belongs to one object of one process; nothing is made at import, so a fork inherits no
+socket that it would use.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import shutil
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Generic, Self, TypeVar
+
+import zmq
+
+from mapreduce_rnn.errors import TrainingFailed
+from mapreduce_rnn.protocol.codec import DecodeError, Fault, Frames, decode, encode
+from mapreduce_rnn.protocol.messages import Alive, Heartbeat, Message
+from mapreduce_rnn.protocol.socketfolder import SOCKET, make_socket_folder
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_SECONDS = 2.0
+SILENCE_SECONDS = 8.0  # looked at with every heartbeat, so a worker ends within 10 s
+LINGER_SECONDS = 1.0  # for the last messages of an end that closes
+CALL_SECONDS = 60.0  # for the socket's thread to do what it is asked; a copy, usually
+MESSAGES_AT_ONCE = 100  # received between two looks at what else the thread has to do
+
+T = TypeVar("T")
+
+
+class MasterSocket:
+    """The master's end: a ROUTER that every worker of the run connects to.
+
+    Attributes:
+        address: what a worker connects to.
+        max_bytes: limit of a received message; starts small, since a worker says no more than
+            Hello before it has a task, and is set from the model's size once that is known.
+        rejected: messages that were ignored, counted by (worker, fault).
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        *,
+        max_bytes: int = 1 << 20,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+    ) -> None:
+        """Raises UsageError when no folder can hold the socket."""
+        self._run_id = run_id
+        self.max_bytes = max_bytes
+        self._inbox: _Inbox[tuple[str, Message]] = _Inbox()
+        self._peers: set[bytes] = set()  # used by the socket's thread only
+        self._folder = make_socket_folder(os.environ)
+        self.address = f"ipc://{self._folder}/{SOCKET}"
+        self._alive = encode(Alive(), run_id)
+        self._rejections = _Rejections()
+        self.rejected = self._rejections.counts
+        try:
+            self._thread = _SocketThread(zmq.ROUTER, self, heartbeat_seconds)
+        except BaseException:
+            shutil.rmtree(self._folder)
+            raise
+
+    def send(self, worker: str, message: Message) -> bool:
+        """Send to a worker by name; False if no such worker is connected.
+
+        True means that it is on its way: a worker that ends before it reads it is noticed by
+        its process or its silence. The arrays may be changed when this returns.
+
+        Raises ProtocolError for what cannot be sent (:func:`mapreduce_rnn.protocol.codec.encode`).
+        """
+        frames = encode(message, self._run_id)
+        call = self._thread.call(lambda: self._deliver(worker.encode(), frames))
+        return call.result(CALL_SECONDS)
+
+    def receive(self, timeout_seconds: float) -> list[tuple[str, Message]]:
+        """All messages that are there, as (worker, message); waits for the first one only."""
+        messages = []
+        item = self._inbox.take(timeout_seconds)
+        while item is not None:
+            messages.append(item)
+            item = self._inbox.take(0.0)
+        return messages
+
+    def close(self) -> None:
+        """End the thread, within seconds; remove the socket and its folder."""
+        self._thread.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    # The rest runs in the socket's thread.
+
+    def attach(self, socket: zmq.Socket[bytes]) -> None:
+        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # without it a message to nobody just vanishes
+        socket.bind(self.address)
+
+    def on_frames(self, frames: Frames) -> None:
+        identity, *body = frames
+        worker = identity.decode(errors="backslashreplace")
+        try:
+            message = decode(body, self._run_id, self.max_bytes)
+        except DecodeError as error:
+            self._rejections.add(f"worker {worker}", error)
+            return
+        self._peers.add(identity)
+        self._inbox.put((worker, message))
+
+    def on_tick(self) -> None:
+        for identity in tuple(self._peers):
+            self._deliver(identity, self._alive)
+
+    def on_error(self, error: Exception) -> None:
+        self._inbox.fail(error)
+
+    def _deliver(self, identity: bytes, frames: Frames) -> bool:
+        try:
+            self._thread.send([identity, *frames])
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            self._peers.discard(identity)
+            return False
+        return True
+
+
+class WorkerChannel:
+    """A worker's end: a DEALER and the thread that keeps the master informed.
+
+    Attributes:
+        steps: batches done in the current task; the main thread sets it, heartbeats carry it.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        run_id: str,
+        name: str,
+        *,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+        silence_seconds: float = SILENCE_SECONDS,
+    ) -> None:
+        """
+        Args:
+            name: that the master knows this worker by; unique among all workers of the run.
+            silence_seconds: without a message from the master, after which it counts as gone.
+        """
+        self.steps = 0
+        self._address = address
+        self._run_id = run_id
+        self._name = name
+        self._silence_seconds = silence_seconds
+        self._heard = time.monotonic()
+        self._inbox: _Inbox[Message] = _Inbox()
+        self._rejections = _Rejections()
+        self.rejected = self._rejections.counts
+        self._thread = _SocketThread(zmq.DEALER, self, heartbeat_seconds)
+
+    def send(self, message: Message) -> None:
+        """Hand a message to the thread; its arrays may be changed when this returns.
+
+        Raises:
+            ProtocolError: for what cannot be sent (:func:`mapreduce_rnn.protocol.codec.encode`).
+            TrainingFailed: the channel is closed or the master is gone.
+        """
+        frames = encode(message, self._run_id)
+        self._thread.call(lambda: self._thread.send(frames))
+
+    def receive(self, timeout_seconds: float | None = None) -> Message | None:
+        """The next message, None if there is none in time. Alive is not passed on.
+
+        Without a timeout the master's silence is the deadline.
+
+        Raises TrainingFailed when the master has been silent for too long.
+        """
+        return self._inbox.take(timeout_seconds)
+
+    def close(self) -> None:
+        """Send what is waiting, for a second at most, and end the thread."""
+        self._thread.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    # The rest runs in the socket's thread.
+
+    def attach(self, socket: zmq.Socket[bytes]) -> None:
+        socket.setsockopt(zmq.ROUTING_ID, self._name.encode())
+        socket.connect(self._address)
+
+    def on_frames(self, frames: Frames) -> None:
+        try:
+            message = decode(frames, self._run_id)
+        except DecodeError as error:
+            self._rejections.add("the master", error)
+            return
+        self._heard = time.monotonic()
+        if not isinstance(message, Alive):
+            self._inbox.put(message)
+
+    def on_tick(self) -> None:
+        silence = time.monotonic() - self._heard
+        if silence > self._silence_seconds:
+            raise TrainingFailed(
+                f"no message from the master at {self._address} for {silence:.0f} s: it has ended "
+                "or cannot be reached, so this worker ends too"
+            )
+        self._thread.send(encode(Heartbeat(self.steps), self._run_id))
+
+    def on_error(self, error: Exception) -> None:
+        self._inbox.fail(error)
+
+
+class _SocketThread:
+    """A thread that owns one socket. ``end`` is the MasterSocket or WorkerChannel it works for.
+
+    Other threads reach the socket through :meth:`call` only; an eventfd wakes the thread up.
+    """
+
+    def __init__(
+        self, socket_type: int, end: MasterSocket | WorkerChannel, tick_seconds: float
+    ) -> None:
+        self._end = end
+        self._tick_seconds = tick_seconds
+        self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._lock = threading.Lock()  # over _calls and _open
+        self._open = True
+        self._context = zmq.Context()
+        self._socket = self._context.socket(socket_type)
+        self._socket.setsockopt(zmq.LINGER, int(LINGER_SECONDS * 1000))
+        self._socket.setsockopt(zmq.SNDHWM, 0)  # a limit would block or drop
+        try:
+            end.attach(self._socket)
+        except BaseException:
+            self._context.destroy(linger=0)
+            raise
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._thread = threading.Thread(target=self._run, name="mapreduce-socket", daemon=True)
+        self._thread.start()
+
+    def call(self, function: Callable[[], T]) -> Future[T]:
+        """Run ``function`` in the thread; TrainingFailed if that has ended."""
+        future: Future[T] = Future()
+        with self._lock:
+            if not self._open:
+                raise TrainingFailed("the connection to the run's other processes is closed")
+            self._calls.append((future, function))
+            os.eventfd_write(self._wake, 1)
+        return future
+
+    def send(self, frames: Frames) -> None:
+        """Only for the thread itself. ZeroMQ copies the frames, and never waits."""
+        self._socket.send_multipart(frames, zmq.NOBLOCK)
+
+    def close(self) -> None:
+        """Do what was called for before, then end. A second time does nothing."""
+        if self._wake < 0:
+            return
+        with self._lock:
+            self._open = False
+        os.eventfd_write(self._wake, 1)
+        self._thread.join(CALL_SECONDS)
+        self._context.term()  # waits for what is still to be sent, at most LINGER_SECONDS
+        os.close(self._wake)
+        self._wake = -1
+
+    def _run(self) -> None:
+        try:
+            self._loop()
+        except Exception as error:
+            self._end.on_error(error)
+        finally:
+            with self._lock:
+                self._open = False
+            for future, _ in self._calls:
+                future.cancel()
+            self._socket.close()
+
+    def _loop(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        poller.register(self._wake, zmq.POLLIN)
+        next_tick = time.monotonic()
+        while self._open or self._calls:
+            wait = max(0.0, next_tick - time.monotonic())
+            if self._wake in dict(poller.poll(round(1000 * wait))):
+                os.eventfd_read(self._wake)
+            self._run_calls()
+            self._receive()
+            if time.monotonic() >= next_tick:
+                self._end.on_tick()
+                next_tick = time.monotonic() + self._tick_seconds
+
+    def _run_calls(self) -> None:
+        while self._calls:
+            future, function = self._calls.popleft()
+            try:
+                future.set_result(function())
+            except Exception as error:
+                future.set_exception(error)
+
+    def _receive(self) -> None:
+        for _ in range(MESSAGES_AT_ONCE):
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._end.on_frames(frames)
+
+
+class _Rejections:
+    """Counts messages that were ignored, and logs the first of each fault and peer."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, Fault]] = Counter()
+
+    def add(self, peer: str, error: DecodeError) -> None:
+        self.counts[peer, error.fault] += 1
+        if self.counts[peer, error.fault] == 1:
+            log.warning("ignored, from %s: %s; more like it are only counted", peer, error)
+
+
+class _Inbox(Generic[T]):
+    """What the socket's thread has for the others: items, and at last perhaps an error."""
+
+    def __init__(self) -> None:
+        self._items: queue.SimpleQueue[T | None] = queue.SimpleQueue()  # None: look at the error
+        self._error: Exception | None = None
+
+    def put(self, item: T) -> None:
+        self._items.put(item)
+
+    def fail(self, error: Exception) -> None:
+        self._error = error
+        self._items.put(None)
+
+    def take(self, timeout_seconds: float | None) -> T | None:
+        """The next item, None if there is none in time; raises the error once items are used up."""
+        try:
+            item = self._items.get(timeout=timeout_seconds)
+        except queue.Empty:
+            return None
+        if item is None and self._error is not None:
+            self._items.put(None)  # for every later call
+            raise self._error
+        return item
