@@ -10,10 +10,11 @@ It becomes
   other strokes between them, counts once, where it starts.
 
 Lines of 1, 2, 3, .. characters side by side (geometric, p = 0.4: 2.5 on average) make lengths as
-heavy-tailed as those of real handwriting.
+heavy-tailed as those of real handwriting: one line starts from each character, the others are
+drawn from the same split.
 
-Scaling: x and y are 0 to 1 inside the first box, x goes on beyond 1 along a line; a direction is
-a step divided by the spacing, so of length 1; jumps are in boxes.
+Scaling: x and y are 0 to 1 inside the first box, x goes on along a line; a direction is a step
+divided by the spacing, so about 1 long; jumps are in boxes.
 """
 
 from __future__ import annotations
@@ -21,72 +22,163 @@ from __future__ import annotations
 import importlib.metadata
 import re
 import zlib
-from collections import Counter
-from collections.abc import Iterator, Sequence as Items
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
-from xml.etree.ElementTree import Element, ParseError
+from xml.etree.ElementTree import ParseError
 
 import numpy as np
 from defusedxml import DefusedXmlException
-from defusedxml.ElementTree import parse
 from numpy.typing import NDArray
 
-from mapreduce_rnn.data.format import Sequence, Unreadable
+from mapreduce_rnn.data.format import SPLITS, Sequence, Unreadable
 from mapreduce_rnn.data.readers.base import Import
-from mapreduce_rnn.data.readers.bezier import sample_path
+from mapreduce_rnn.data.readers.kanji import (
+    BOX,
+    SPACING,
+    Character,
+    label,
+    label_components,
+    read_character,
+)
 from mapreduce_rnn.errors import ImportRefused
 
+PACKAGE = "kanjivg"
 ATTRIBUTION = "KanjiVG (https://kanjivg.tagaini.net), Ulrich Apel, CC BY-SA 3.0"
 FEATURES = ("x", "y", "direction_x", "direction_y", "jump_x", "jump_y", "stroke_start")
 PEN = {"x": 0, "y": 1, "pen_up": 6}
 
-BOX = 109.0  # side of a character's square, in SVG units
-SPACING = 8.0  # between points: about 71 a character
-GAP = 11.0  # between the boxes of a line
-MIN_CHARACTERS = 20  # training characters with a component, for it to be a label
-LINE_P = 0.4  # geometric parameter of a line's length
+LINE_P = 0.4  # geometric parameter of the number of characters in a line
+ADVANCE = (BOX + 11.0) / BOX  # from a character of a line to the next, in boxes
 
 # Plain names only: 04e00-Kaisho.svg and the like are other hands of the same character.
 _PLAIN_NAME = re.compile(r"[0-9a-f]{5}")
 _KANJI_BLOCKS = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
-_TYPE_TYPOS = {"６": "㇀", "一": "㇐"}  # 禺 and its relatives; 吞
-
-
-class Component(NamedTuple):
-    """A component in one place of a character; parts of it share the place."""
-
-    element: str
-    place: int
 
 
 @dataclass(frozen=True)
-class Stroke:
-    """A stroke as it is drawn."""
+class _Drawn:
+    """A character ready to be put into a line."""
 
-    points: NDArray[np.complex128]  # (T,), x + iy in boxes, y upward
-    type: str  # base type
-    components: tuple[Component, ...]  # outermost first
-
-
-@dataclass(frozen=True)
-class Character:
-    """A character with its strokes in writing order."""
-
-    code: int
-    strokes: tuple[Stroke, ...]
+    text: str
+    points: NDArray[np.complex128]  # (T,), in boxes
+    starts: NDArray[np.bool_]  # (T,), first points of strokes
+    labels: NDArray[np.int32]  # (L,)
 
 
 def read(folder: Path | None, *, lines: bool, seed: int) -> Import:
     """Read KanjiVG from a folder of SVG files; None: from the installed package ``kanjivg``.
 
-    Raises ImportRefused if there is no package or no file of a kanji.
+    The split is fixed, and so are the validation lines: only training lines depend on ``seed``,
+    so runs on stores of different seeds are scored on the same sequences.
+
+    Raises ImportRefused if the package is missing or there is no file of a kanji.
     """
-    files = _kanji_files(_package_files() if folder is None else sorted(folder.glob("*.svg")))
+    files = _package_files() if folder is None else list(folder.glob("*.svg"))
+    files = sorted((f for f in files if _is_kanji(f)), key=lambda file: file.name)
     if not files:
-        raise ImportRefused(f"no KanjiVG file, such as 04e00.svg, in {folder or 'the package'}")
+        where = folder if folder is not None else f"the package {PACKAGE}"
+        raise ImportRefused(f"expected SVG files of KanjiVG, such as 04e00.svg, in {where}")
     characters, unreadable = _read_all(files)
-    alphabet, labels = _label(characters)
-    usable = [c for c in characters if labels[c.code].issubset(alphabet)]
-    raise NotImplementedError
+    training = [c for c in characters if not in_validation(c.code)]
+    components = label_components(training)
+    alphabet = sorted({symbol for c in training for symbol in label(c, components)})
+    drawn, unknown = _draw_all(characters, components, alphabet)
+    kind = f"lines, seed {seed}" if lines else "single characters"
+    return Import(
+        sequences=_sequences(drawn, [*unreadable, *unknown], seed if lines else None),
+        alphabet=tuple(alphabet), feature_names=FEATURES, attribution=ATTRIBUTION, pen=PEN,
+        source=f"KanjiVG, {len(characters)} characters, {kind}",
+    )  # fmt: skip
+
+
+def in_validation(code: int) -> bool:
+    """Whether a character belongs to the fixed tenth that is never trained on.
+
+    The residue 9 is one that leaves no component or stroke type to validation alone.
+    """
+    return zlib.crc32(code.to_bytes(4, "big")) % 10 == 9
+
+
+def _package_files() -> list[Path]:
+    try:
+        files = importlib.metadata.files(PACKAGE) or []
+    except importlib.metadata.PackageNotFoundError:
+        raise ImportRefused(
+            f"the package {PACKAGE} is not installed: pip install 'mapreduce-rnn[demo]', "
+            "or name a folder with the SVG files"
+        ) from None
+    return [Path(str(file.locate())) for file in files if file.suffix == ".svg"]
+
+
+def _is_kanji(file: Path) -> bool:
+    if not _PLAIN_NAME.fullmatch(file.stem):
+        return False
+    return any(low <= int(file.stem, 16) <= high for low, high in _KANJI_BLOCKS)
+
+
+def _read_all(files: Iterable[Path]) -> tuple[list[Character], list[Unreadable]]:
+    characters, unreadable = [], []
+    for file in files:
+        try:
+            characters.append(read_character(file))
+        except (OSError, ParseError, DefusedXmlException, ValueError) as error:
+            unreadable.append(Unreadable(file.name, str(error)))
+    return characters, unreadable
+
+
+def _draw_all(
+    characters: Iterable[Character], components: frozenset[str], alphabet: list[str]
+) -> tuple[list[_Drawn], list[Unreadable]]:
+    """Characters ready for lines, and those with a label that no training character has."""
+    number = {symbol: k for k, symbol in enumerate(alphabet, start=1)}
+    drawn, unknown = [], []
+    for character in characters:
+        symbols = label(character, components)
+        new = [symbol for symbol in symbols if symbol not in number]
+        if new:
+            reason = f"no training character has the label {new[0]}"
+            unknown.append(Unreadable(chr(character.code), reason))
+        else:
+            drawn.append(_draw(character, [number[symbol] for symbol in symbols]))
+    return drawn, unknown
+
+
+def _draw(character: Character, labels: list[int]) -> _Drawn:
+    lengths = [len(stroke.points) for stroke in character.strokes]
+    starts = np.zeros(sum(lengths), dtype=bool)
+    starts[np.cumsum([0, *lengths[:-1]])] = True
+    points = np.concatenate([stroke.points for stroke in character.strokes])
+    return _Drawn(chr(character.code), points, starts, np.array(labels, dtype=np.int32))
+
+
+def _sequences(
+    drawn: list[_Drawn], unreadable: list[Unreadable], seed: int | None
+) -> Iterator[Sequence | Unreadable]:
+    """Lines, training ones first, or single characters where ``seed`` is None."""
+    yield from unreadable
+    for split, stream in (("train", seed), ("validation", 0)):
+        members = [d for d in drawn if in_validation(ord(d.text)) == (split == "validation")]
+        sequence = np.random.SeedSequence(stream or 0, spawn_key=(SPLITS.index(split),))
+        rng = np.random.default_rng(sequence)
+        for first in members:
+            line = [first] if seed is None else [first, *_more(members, rng)]
+            labels = np.concatenate([d.labels for d in line])
+            yield Sequence("".join(d.text for d in line), _frames(line), labels, split)
+
+
+def _more(members: list[_Drawn], rng: np.random.Generator) -> list[_Drawn]:
+    """The characters of a line after its first."""
+    count = rng.geometric(LINE_P) - 1
+    return [members[k] for k in rng.integers(len(members), size=count)]
+
+
+def _frames(line: list[_Drawn]) -> NDArray[np.float32]:
+    """Features of a line, (T, 7), as in FEATURES."""
+    points = np.concatenate([d.points + k * ADVANCE for k, d in enumerate(line)])
+    starts = np.concatenate([d.starts for d in line])
+    steps = np.diff(points, prepend=points[0])
+    direction = np.where(starts, 0, steps) * (BOX / SPACING)
+    jump = np.where(starts, steps, 0)
+    columns = [part for z in (points, direction, jump) for part in (z.real, z.imag)]
+    return np.stack([*columns, starts], axis=1).astype(np.float32)

@@ -1,0 +1,136 @@
+"""One character of KanjiVG: its strokes, its components, its labels."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree.ElementTree import Element
+
+import numpy as np
+from defusedxml.ElementTree import parse
+from numpy.typing import NDArray
+
+from mapreduce_rnn.data.readers.bezier import sample_path
+
+BOX = 109.0  # side of a character's square, in SVG units
+SPACING = 8.0  # between points: about 71 a character
+MIN_CHARACTERS = 20  # training characters with a component, for it to be a label
+
+# A full-width 6 in 禺 and its relatives, the character for one in 吞.
+_TYPE_TYPOS = {"\uff16": "㇀", "一": "㇐"}
+
+
+class Component(NamedTuple):
+    """A group of strokes that is a component, or one part of it."""
+
+    element: str
+    group: int  # unique in the character
+    whole: int  # group of the component's first part; of the component itself if it is in one
+
+
+@dataclass(frozen=True)
+class Stroke:
+    """A stroke as it is drawn."""
+
+    points: NDArray[np.complex128]  # (T,), x + iy in boxes, y upward
+    type: str  # base type
+    components: tuple[Component, ...]  # those it belongs to, outermost first
+
+
+@dataclass(frozen=True)
+class Character:
+    """A character with its strokes in writing order."""
+
+    code: int
+    strokes: tuple[Stroke, ...]
+
+
+def read_character(file: Path) -> Character:
+    """Read an SVG file whose name is the code point in hexadecimal.
+
+    Raises
+    ------
+    OSError, xml.etree.ElementTree.ParseError, defusedxml.DefusedXmlException, ValueError
+        The file cannot be read, is not XML, is an attack, or holds no strokes as expected.
+    """
+    strokes = tuple(_Walk().strokes(parse(file).getroot(), ()))
+    if not strokes:
+        raise ValueError("no strokes in it")
+    return Character(int(file.stem, 16), strokes)
+
+
+@dataclass
+class _Walk:
+    """A walk through the groups of a file that numbers them and joins parts."""
+
+    groups: int = 0
+    first_parts: dict[tuple[str, str], int] = field(default_factory=dict)  # the latest of each
+
+    def strokes(self, group: Element, components: tuple[Component, ...]) -> Iterator[Stroke]:
+        for child in group:
+            # Local names: the URI of the kvg namespace differs between versions.
+            values = {name.rpartition("}")[2]: value for name, value in child.attrib.items()}
+            if child.tag.endswith("}path"):
+                yield _stroke(values, components)
+            elif "element" in values:
+                yield from self.strokes(child, (*components, self._component(values)))
+            else:
+                yield from self.strokes(child, components)
+
+    def _component(self, values: dict[str, str]) -> Component:
+        element, part = values["element"], values.get("part", "1")
+        key = (element, values.get("number", ""))
+        self.groups += 1
+        if part == "1" or key not in self.first_parts:
+            self.first_parts[key] = self.groups
+        return Component(element, self.groups, self.first_parts[key])
+
+
+def _stroke(values: dict[str, str], components: tuple[Component, ...]) -> Stroke:
+    if "d" not in values or not values.get("type"):
+        raise ValueError(f"stroke {values.get('id', '')} without a path or a type")
+    points = sample_path(values["d"], SPACING).conj() / BOX + 1j  # SVG counts y downward
+    return Stroke(points, _base_type(values["type"]), components)
+
+
+def _base_type(type_: str) -> str:
+    """㇔/㇏ and ㇔a are both ㇔: the first alternative, without letters."""
+    base = re.sub("[a-z]", "", type_.split("/")[0])
+    return _TYPE_TYPOS.get(base, base)
+
+
+def label(character: Character, components: Collection[str]) -> list[str]:
+    """Labels of a character in writing order, given the components that are labels.
+
+    A stroke belongs to its smallest component, unless still smaller ones of ``components`` lie
+    beside it in there: then, or without any component, it stands for itself, by its type.
+    明 gives 日 月.
+    """
+    chains = [[c for c in s.components if c.element in components] for s in character.strokes]
+    divided = {component.group for chain in chains for component in chain[:-1]}
+    labels: dict[tuple[str, int], str] = {}  # by what is labelled, in order of appearance
+    for position, (stroke, chain) in enumerate(zip(character.strokes, chains, strict=True)):
+        if chain and chain[-1].group not in divided:
+            labels["component", chain[-1].whole] = chain[-1].element
+        else:
+            labels["stroke", position] = stroke.type
+    return list(labels.values())
+
+
+def label_components(training: Iterable[Character]) -> frozenset[str]:
+    """Components that are labels: in enough training characters, and deepest in one of them."""
+    training = list(training)
+    frequent = _frequent(training)
+    deepest = {symbol for character in training for symbol in label(character, frequent)}
+    return frozenset(frequent & deepest)
+
+
+def _frequent(characters: Iterable[Character]) -> set[str]:
+    counts: Counter[str] = Counter()
+    for character in characters:
+        counts.update({c.element for stroke in character.strokes for c in stroke.components})
+    return {element for element, count in counts.items() if count >= MIN_CHARACTERS}
