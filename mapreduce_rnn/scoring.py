@@ -49,7 +49,7 @@ def best_constant_output(references: Sequence[Labels]) -> ConstantOutput:
     good constant, not provably the best. It looks at evenly spaced references of about 10 000
     labels in total; the error is that over all references.
     """
-    labels = _climb(_Aligned([r for r in _sample(references) if len(r)]))
+    labels = _climb(_Aligned(_sample(references)))
     edits = edit_counts([labels] * len(references), references)
     lengths = np.array([len(r) for r in references], dtype=np.int64)
     return ConstantOutput(tuple(labels), label_error(edits, lengths))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -49,7 +49,9 @@ def test_a_sequence_gives_the_same_alone_as_in_a_batch(kernel: str) -> None:
     together, alone = model_of(kernel), model_of(kernel)
     parts = sequences()
     log_probs = together(*padded(parts))
-    torch.stack([loss_of(row, len(p)) for row, p in zip(log_probs, parts, strict=True)]).sum().backward()
+    torch.stack(
+        [loss_of(row, len(p)) for row, p in zip(log_probs, parts, strict=True)]
+    ).sum().backward()
     for row, part in zip(log_probs, parts, strict=True):
         single = alone(*padded([part]))[0]
         torch.testing.assert_close(row[: len(part)], single, rtol=0, atol=1e-5)
@@ -147,6 +149,7 @@ def test_an_unknown_kernel_is_refused() -> None:
         model_of("auto")
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(0, 3))
 def test_reversal_reverses_each_sequence_inside_its_own_length(
     lengths: list[int], extra: int

@@ -12,9 +12,10 @@ starts in the padding. Two kernels keep it, and agree with each other:
 
 Both read their parameters from one ``nn.LSTM``, so names and checkpoints are PyTorch's own.
 
-Measured on one CPU thread (torch 2.13, AVX2), forward and backward of 32 sequences of 100 to 200
-frames, one layer of 96 units: padded 0.13 s, packed 1.1 s. PyTorch has a fused (oneDNN) layer for
-whole batches only; packed sequences go through it one time step at a time.
+Measured on one CPU thread (torch 2.13, AVX2), forward and backward of one layer of 96 units over 32
+sequences of 100 to 200 frames: padded 0.15 s, packed 1.07 s, and 0.15 s for an nn.LSTM that lets
+the padding in. On a CPU PyTorch has a fused (oneDNN) layer for padded batches only; a packed batch
+is computed one time step after the other. Forward alone: 0.07 s against 0.08 s.
 """
 
 from __future__ import annotations
