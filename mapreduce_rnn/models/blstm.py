@@ -92,9 +92,9 @@ class BidirectionalLSTM(nn.Module):
         normalised = ((frames - self.feature_mean) / self.feature_std).transpose(0, 1)
         run = self._packed if self.kernel == "packed" else self._padded
         # The one place that decides the LSTM's precision: float32, whatever autocast says around
-        # it. torch 2.13 has no bfloat16 LSTM that can be relied on: on a CPU without AVX-512 it
-        # raises from inside oneDNN, and cuDNN under autocast uses float16, whose range CTC
-        # gradients leave.
+        # it. torch has no bfloat16 LSTM to rely on: 2.13 raises from inside oneDNN on a CPU
+        # with AVX2 only (measured), and autocast turns cuDNN's to float16, whichever type was
+        # asked for (ATen/cudnn/AutocastRNN.cpp).
         with torch.autocast(frames.device.type, enabled=False):
             hidden = run(normalised, lengths)  # (T, B, 2 units)
         scores: Tensor = self.output(self.dropout(hidden))  # (T, B, classes)
