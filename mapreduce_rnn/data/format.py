@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ LABELS = "labels.npy"
 LABEL_OFFSETS = "label_offsets.npy"
 SPLIT = "split.npy"
 IDS = "ids.txt"
+
+_SUM_BYTES = 1 << 24  # of a file in memory while its sum is taken
 
 
 @dataclass(frozen=True)
@@ -86,8 +89,21 @@ class Meta:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Meta:
         """The inverse of :meth:`to_bytes` after parsing. Raises TypeError or KeyError."""
-        fields = {f.name: values[f.name] for f in dataclasses.fields(cls)}
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
+        fields: dict[str, Any] = {}
+        for name in (field.name for field in dataclasses.fields(cls)):
+            value = values[name]
+            fields[name] = tuple(value) if isinstance(value, list) else value
+        return cls(**fields)
+
+
+def array_sum(array: NDArray[Any]) -> str:
+    """sha256 of the values of an array, in pieces: the array may be larger than memory."""
+    digest = hashlib.sha256()
+    flat = array.reshape(-1)
+    step = _SUM_BYTES // array.itemsize
+    for start in range(0, len(flat), step):
+        digest.update(flat[start : start + step].data)
+    return digest.hexdigest()
 
 
 def stored_shapes(meta: Meta) -> dict[str, tuple[tuple[int | None, ...], np.dtype[Any]]]:

@@ -30,8 +30,6 @@ from mapreduce_rnn.errors import StoreError
 
 __all__ = ["SPLITS", "Meta", "Sequence", "Store", "Unreadable", "write_store"]
 
-_HASH_BYTES = 1 << 24  # per step of a sum: keeps little of a large store in memory
-
 
 class Store:
     """An open store. Safe to open in any number of processes at once."""
@@ -65,7 +63,7 @@ class Store:
             _check_size(path / name, size)
         arrays = {name: _map_array(path, name, meta) for name in layout.stored_shapes(meta)}
         for name in arrays.keys() - {layout.FRAMES}:
-            _check_sum(path / name, _array_sum(arrays[name]), meta.sha256[name])
+            _check_sum(path / name, layout.array_sum(arrays[name]), meta.sha256[name])
         return cls(path, meta, fingerprint, arrays)
 
     def __len__(self) -> int:
@@ -99,7 +97,7 @@ class Store:
     def verify(self) -> None:
         """Read everything and compare the sums. Raises StoreError naming the damaged file."""
         for name, array in self._arrays.items():
-            _check_sum(self.path / name, _array_sum(array), self.meta.sha256[name])
+            _check_sum(self.path / name, layout.array_sum(array), self.meta.sha256[name])
         ids = self.path / layout.IDS
         _check_sum(ids, hashlib.sha256(ids.read_bytes()).hexdigest(), self.meta.sha256[layout.IDS])
 
@@ -162,15 +160,6 @@ def _map_array(path: Path, name: str, meta: Meta) -> NDArray[Any]:
             f"found {array.dtype} {array.shape}; import the store again"
         )
     return array
-
-
-def _array_sum(array: NDArray[Any]) -> str:
-    digest = hashlib.sha256()
-    flat = array.reshape(-1)
-    step = _HASH_BYTES // array.itemsize
-    for start in range(0, len(flat), step):
-        digest.update(flat[start : start + step])
-    return digest.hexdigest()
 
 
 def _check_sum(file: Path, found: str, expected: str) -> None:

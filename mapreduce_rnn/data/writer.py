@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapreduce_rnn.data import format as layout
+from mapreduce_rnn.data.checks import check_arguments, sequence_problem
 from mapreduce_rnn.data.format import SPLITS, Meta, Sequence, Unreadable
 from mapreduce_rnn.errors import ImportRefused, StoreError, UsageError
 
@@ -62,7 +64,7 @@ def write_store(
     """
     path = Path(path)
     names, symbols = tuple(feature_names), tuple(alphabet)
-    _check_arguments(names, symbols, dtype, scale, pen)
+    check_arguments(names, symbols, dtype, scale, pen)
     with _complete_or_absent(path) as folder, (folder / layout.FRAMES).open("wb") as frames:
         writer = _Writer(folder, frames, len(names), len(symbols), dtype, scale)
         for sequence in sequences:
@@ -101,22 +103,16 @@ class _Writer:
         self.bad: list[str] = []
 
     def add(self, sequence: Sequence | Unreadable) -> None:
-        problem = sequence.reason if isinstance(sequence, Unreadable) else self._problem(sequence)
-        if problem:
+        if isinstance(sequence, Unreadable):
+            self.bad.append(f"{sequence.id}: {sequence.reason}")
+        elif problem := sequence_problem(
+            sequence, self.ids, self.features, self.symbols, self.dtype
+        ):
             self.bad.append(f"{sequence.id}: {problem}")
-        elif isinstance(sequence, Sequence) and len(sequence.frames) == 0:
+        elif len(sequence.frames) == 0:
             self.dropped.append(sequence.id)
-        elif isinstance(sequence, Sequence):
+        else:
             self._append(sequence)
-
-    def _problem(self, sequence: Sequence) -> str | None:
-        """What keeps a sequence out of the store; None if nothing does."""
-        return (
-            _id_problem(sequence.id, self.ids)
-            or _frames_problem(sequence.frames, self.features, self.dtype)
-            or _labels_problem(np.asarray(sequence.labels), self.symbols)
-            or (None if sequence.split in SPLITS else f"split {sequence.split!r} is unknown")
-        )
 
     def _append(self, sequence: Sequence) -> None:
         stored = sequence.frames.astype(self.dtype)
@@ -152,10 +148,10 @@ class _Writer:
             layout.SPLIT: np.array(self.splits, dtype=np.int8),
         }
         for name, array in arrays.items():
-            _write_file(self.folder / name, lambda f, a=array: np.save(f, a, allow_pickle=False))
+            _write_file(self.folder / name, partial(np.save, arr=array, allow_pickle=False))
         ids = "\n".join(self.ids).encode()
         _write_file(self.folder / layout.IDS, lambda file: file.write(ids))
-        sums = {name: hashlib.sha256(array).hexdigest() for name, array in arrays.items()}
+        sums = {name: layout.array_sum(array) for name, array in arrays.items()}
         return sums | {layout.IDS: hashlib.sha256(ids).hexdigest()}
 
 
@@ -222,54 +218,6 @@ class _Moments:
         std = np.sqrt(self._squares / self._count)
         std = np.where((self._low == self._high) | (std == 0.0), 1.0, std)
         return tuple(self._mean.tolist()), tuple(std.tolist())
-
-
-def _check_arguments(
-    names: tuple[str, ...],
-    alphabet: tuple[str, ...],
-    dtype: str,
-    scale: float,
-    pen: Mapping[str, int] | None,
-) -> None:
-    if not names or len(set(names)) < len(names):
-        raise UsageError("expected at least one feature name, each once")
-    if not alphabet or not all(alphabet) or len(set(alphabet)) < len(alphabet):
-        raise UsageError("expected an alphabet of at least one label, each once and none empty")
-    if dtype not in layout.DTYPES:
-        raise UsageError(f"expected a dtype of {', '.join(layout.DTYPES)}, got {dtype!r}")
-    if not (np.isfinite(scale) and scale > 0) or (scale != 1.0 and dtype != "uint8"):
-        raise UsageError(f"expected a scale above 0, and 1 unless dtype is uint8, got {scale}")
-    if pen is not None and (
-        pen.keys() != {"x", "y", "pen_up"} or not all(0 <= k < len(names) for k in pen.values())
-    ):
-        raise UsageError(f"expected pen features x, y, pen_up below {len(names)}, got {dict(pen)}")
-
-
-def _id_problem(name: str, known: Mapping[str, None]) -> str | None:
-    if not name or "\n" in name or "\r" in name:
-        return "an id needs at least one character and no line break"
-    return "the id occurs twice" if name in known else None
-
-
-def _frames_problem(frames: NDArray[Any], features: int, dtype: np.dtype[Any]) -> str | None:
-    if frames.ndim != 2 or frames.shape[1] != features:
-        return f"expected frames of shape (T, {features}), got {frames.shape}"
-    if dtype.kind == "u":
-        return None if frames.dtype == dtype else f"expected uint8 frames, got {frames.dtype}"
-    if frames.dtype.kind not in "fiub":
-        return f"expected frames of real numbers, got {frames.dtype}"
-    with np.errstate(over="ignore"):  # what overflows becomes infinite and is refused below
-        finite = np.isfinite(frames.astype(dtype)).all(axis=1)
-    if finite.all():
-        return None
-    return f"frame {int(np.argmin(finite))} is not finite as {dtype.name}"
-
-
-def _labels_problem(labels: NDArray[Any], symbols: int) -> str | None:
-    if labels.ndim != 1 or (labels.size and labels.dtype.kind not in "iu"):
-        return f"expected a list of whole-number labels, got {labels.dtype} {labels.shape}"
-    outside = labels[(labels < 1) | (labels > symbols)]
-    return f"label {outside[0]} is outside 1..{symbols}" if outside.size else None
 
 
 def _refuse_bad(writer: _Writer, skip_bad: bool) -> None:

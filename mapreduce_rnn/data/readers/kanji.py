@@ -57,9 +57,10 @@ def read_character(file: Path) -> Character:
     OSError, xml.etree.ElementTree.ParseError, defusedxml.DefusedXmlException, ValueError
         The file cannot be read, is not XML, is an attack, or holds no strokes as expected.
     """
-    strokes = tuple(_Walk().strokes(parse(file).getroot(), ()))
+    root = parse(file).getroot()
+    strokes = tuple(_Walk().strokes(root, ())) if root is not None else ()
     if not strokes:
-        raise ValueError("no strokes in it")
+        raise ValueError("there are no strokes in it")
     return Character(int(file.stem, 16), strokes)
 
 
