@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def epoch_batches(
     edges = np.concatenate(([0], np.cumsum(np.bincount(bucket)))).tolist()
     cuts = [
         (start, min(start + batch_size, stop))
-        for first, stop in zip(edges, edges[1:], strict=False)
+        for first, stop in pairwise(edges)
         for start in range(first, stop, batch_size)
     ]
     return [order[slice(*cuts[k])] for k in rng.permutation(len(cuts))]

@@ -20,9 +20,8 @@ def frames_cost(upper: ArrayLike, counts: ArrayLike) -> Number:
     Integers of any width are summed exactly, floats with one rounding per product.
     With lengths as `upper` it is the number of frames without padding.
     """
-    lengths = np.asarray(upper).tolist()
-    products = [count * length for count, length in zip(np.asarray(counts).tolist(), lengths,
-                                                        strict=True)]  # fmt: skip
+    pairs = zip(np.asarray(counts).tolist(), np.asarray(upper).tolist(), strict=True)
+    products = [count * length for count, length in pairs]
     return sum(products) if all(isinstance(p, int) for p in products) else math.fsum(products)
 
 

@@ -14,9 +14,10 @@ For i <= k <= j <= l, w is Monge:
     w(i, l) + w(k, j) - w(i, j) - w(k, l) = (N_k - N_i) (v_l - v_j) >= 0.                      (2)
 
 By (2), a cut k that beats an earlier cut i for the end j beats it for every end l > j: the first
-best cut never moves back as j grows. So the best cut of a middle end bounds those on both sides, and a row takes O(m log m) by divide and conquer instead of O(m^2): level by level, from
-the middle end to all others, each level one numpy pass over at most 2 m candidates. Total time:
-one histogram of the n lengths and O(Q m log m); memory O(Q m).
+best cut never moves back as j grows. So the best cut of a middle end bounds those on both sides,
+and a row takes O(m log m) by divide and conquer instead of O(m^2): level by level, from the middle
+end to all others, each level a few numpy passes over at most 2 m candidates. Total time: one
+histogram of the n lengths and O(Q m log m); memory O(Q m).
 
 (1) adds only positive terms, so floats keep a relative error of a few Q units in the last place.
 Integers are exact: every sum is at most n v_m, held in int64 below 2^63 and in Python's integers
@@ -39,7 +40,7 @@ _Array = NDArray[Any]
 _CHUNK = 1 << 18  # lengths counted at a time: a cast to int64 stays in the cache
 _SMALL_RANGE = 1 << 16  # longest length that is counted in a table for any n
 _LONG = 1 << 9  # mean candidates per end from which a pass for each end is faster
-_SPAN = 1 << 16  # ends a pass spans at most: its temporary arrays stay in the cache
+_SPAN = 1 << 17  # ends a pass spans at most: its temporary arrays stay in the cache
 
 
 @dataclass(frozen=True)

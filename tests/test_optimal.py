@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mapreduce_rnn.bucketing import optimal_buckets
+from mapreduce_rnn.errors import UsageError
+
+SMALL = st.integers(1, 12)
+HUGE = st.integers(2**53 - 3, 2**53 + 9) | st.integers(2**62 - 3, 2**62 + 9)
+CLOSE = st.integers(-3, 3).map(lambda k: 100.0 + k * 2.0**-46)
+FLOATS = st.floats(0.001, 1e6) | CLOSE
+
+
+def exact(length):
+    """A length in units of 2^-80: a Python integer, for floats too."""
+    return int(Fraction(length) * 2**80)
+
+
+def cheapest(lengths, n_buckets):
+    """Least cost by trying every way to cut the sorted samples; in units of 2^-80."""
+    ordered = sorted(map(exact, lengths))
+    most = min(n_buckets, len(ordered))
+    return min(
+        sum((stop - start) * ordered[stop - 1] for start, stop in itertools.pairwise(cuts))
+        for q in range(most)
+        for inner in itertools.combinations(range(1, len(ordered)), q)
+        for cuts in [(0, *inner, len(ordered))]
+    )
+
+
+def cost_of(lengths, boundaries):
+    """Cost of given buckets, sample by sample; in units of 2^-80."""
+    return sum(exact(min(b for b in boundaries if b >= length)) for length in lengths)
+
+
+def quadratic(lengths, n_buckets):
+    """The textbook program over all samples' distinct lengths, one end at a time."""
+    values, counts = np.unique(lengths, return_counts=True)
+    below = np.concatenate(([0], np.cumsum(counts)))
+    costs = below * np.concatenate(([0], values))
+    curve = [costs[-1]]
+    for _ in range(1, n_buckets):
+        ends = range(1, len(below))
+        rows = [min(costs[:j] + (below[j] - below[:j]) * values[j - 1]) for j in ends]
+        costs = np.array([0, *rows])
+        curve.append(costs[-1])
+    return curve
+
+
+@pytest.mark.parametrize(
+    ("lengths", "n_buckets", "cost", "boundaries"),
+    [
+        ([2, 5, 7, 11], 3, 27, (2, 7, 11)),
+        ([1] * 8 + [100], 2, 108, (1, 100)),
+        ([5] * 10, 5, 50, (5,)),
+        ([7] * 95 + [8, 9, 10, 11, 12], 5, 716, None),  # several partitions cost 716
+    ],
+)
+def test_known_answers(lengths, n_buckets, cost, boundaries):
+    buckets = optimal_buckets(lengths, n_buckets)
+    assert buckets.cost == buckets.cost_curve[-1] == cost
+    assert sum(buckets.counts) == len(lengths)
+    assert boundaries in (None, buckets.boundaries)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.lists(SMALL, min_size=1, max_size=8) | st.lists(HUGE, min_size=1, max_size=6),
+       st.integers(1, 5))  # fmt: skip
+def test_integers_reach_the_exact_optimum_for_every_number_of_buckets(lengths, n_buckets):
+    buckets = optimal_buckets(lengths, n_buckets)
+    assert len(buckets.boundaries) == len(buckets.cost_curve) == min(n_buckets, len(set(lengths)))
+    assert list(buckets.boundaries) == sorted(set(buckets.boundaries))
+    assert cost_of(lengths, buckets.boundaries) == exact(buckets.cost)
+    for q, cost in enumerate(buckets.cost_curve, start=1):
+        assert exact(cost) == cheapest(lengths, q)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.lists(FLOATS, min_size=1, max_size=7), st.integers(1, 5))
+def test_floats_reach_the_optimum_to_1e_12(lengths, n_buckets):
+    buckets = optimal_buckets(lengths, n_buckets)
+    optimum = cheapest(lengths, n_buckets)
+    assert list(buckets.boundaries) == sorted(set(buckets.boundaries))
+    assert abs(cost_of(lengths, buckets.boundaries) - optimum) * 10**12 <= optimum
+    assert abs(exact(buckets.cost) - optimum) * 10**12 <= optimum
+
+
+def test_many_distinct_lengths_agree_with_the_quadratic_program():
+    rng = np.random.default_rng(3)
+    lengths = rng.lognormal(7, 1, 4000).astype(np.int64) + 1
+    assert len(np.unique(lengths)) > 2000
+    assert list(optimal_buckets(lengths, 6).cost_curve) == quadratic(lengths, 6)
+
+
+def test_lengths_one_to_m_are_cut_in_the_middle():
+    m = 300_000  # more ends than one pass spans
+    buckets = optimal_buckets(np.arange(1, m + 1), 2)
+    assert buckets.boundaries == (m // 2, m)
+    assert buckets.cost == 3 * m * m // 4
+
+
+@pytest.mark.parametrize(
+    "dtype", ["uint8", "int16", "int32", "uint32", "int64", "uint64", "float16", "float32"]
+)
+def test_no_width_overflows_and_order_does_not_matter(dtype):
+    rng = np.random.default_rng(5)
+    lengths = rng.integers(1, 200, 5000)
+    expected = optimal_buckets(np.sort(lengths), 8)
+    assert expected.cost > 2**16
+    assert optimal_buckets(lengths.astype(dtype), 8) == expected
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_nanosecond_lengths_above_2_to_the_53_stay_exact(dtype):
+    lengths = np.array([2**53 + 1, 2**53 + 3, 2**61 + 1, 2**61 + 3, 2**61 + 5], dtype)
+    buckets = optimal_buckets(lengths, 2)
+    assert buckets.boundaries == (2**53 + 3, 2**61 + 5)
+    assert buckets.cost == 2 * (2**53 + 3) + 3 * (2**61 + 5)
+
+
+def test_sums_beyond_2_to_the_63_are_exact():
+    lengths = np.array([2**64 - 1] * 3 + [2**63 + 1] * 2 + [7], np.uint64)
+    buckets = optimal_buckets(lengths, 3)
+    assert buckets.boundaries == (7, 2**63 + 1, 2**64 - 1)
+    assert buckets.cost == 3 * (2**64 - 1) + 2 * (2**63 + 1) + 7
+    assert optimal_buckets([2**70 + 1, 2**70], 1).cost == 2 * (2**70 + 1)
+
+
+def test_result_holds_plain_numbers_and_its_padding_share():
+    buckets = optimal_buckets(np.array([2, 5, 7, 11], np.int32), 3)
+    assert [type(b) for b in buckets.boundaries] == [int] * 3
+    assert type(buckets.cost) is int
+    assert buckets.padding == pytest.approx(2 / 27)
+    assert type(optimal_buckets([2.5, 3.0], 1).cost) is float
+
+
+@pytest.mark.parametrize(
+    ("lengths", "n_buckets", "message"),
+    [
+        ([], 1, "flat list"),
+        ([[1, 2], [3, 4]], 1, "flat list"),
+        ([3, 0], 1, "positive, finite lengths, got 0"),
+        ([3, -2], 1, "positive, finite lengths, got -2"),
+        ([1.0, float("nan")], 1, "finite lengths, got nan"),
+        ([1.0, float("inf")], 1, "finite lengths, got inf"),
+        (["long", "short"], 1, "numbers"),
+        ([True, False], 1, "numbers"),
+        ([1, 2], 0, "at least 1 bucket, got 0"),
+    ],
+)
+def test_senseless_input_is_refused_in_one_line(lengths, n_buckets, message):
+    with pytest.raises(UsageError, match=message) as refused:
+        optimal_buckets(lengths, n_buckets)
+    assert "\n" not in str(refused.value)
