@@ -1,0 +1,99 @@
+"""What a reduce rule gets and gives.
+
+A rule is `init` and `apply`; all it keeps from round to round is named arrays, which go into
+every checkpoint. Names are those of a model's state dict, or any others that all sides share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Arrays = dict[str, NDArray[Any]]
+Kind = tuple[tuple[int, ...], str]  # shape, name of the dtype
+Layout = dict[str, Kind]
+
+_LISTED = 3  # differing names spelt out; a prefix on every name would fill the screen
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What a slot returns from a round; its arrays may be read-only and misaligned."""
+
+    slot: int
+    weight: int  # n_i: sequence visits whose step was applied
+    arrays: Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A contribution that was left out, and why."""
+
+    slot: int
+    name: str  # of the first array at fault
+    reason: str  # one line
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """The next global model, and what the rule keeps for the next round."""
+
+    model: Arrays
+    state: Arrays
+    rejected: tuple[Rejected, ...]  # in slot order
+
+
+class Rule(Protocol):
+    """A reduce rule."""
+
+    def init(self, model: Mapping[str, NDArray[Any]]) -> Arrays:
+        """State before round 1."""
+
+    def apply(
+        self,
+        model: Mapping[str, NDArray[Any]],
+        state: Mapping[str, NDArray[Any]],
+        contributions: Iterable[Contribution],
+    ) -> Reduction:
+        """One round: `model` and `state` from before it, contributions in any order.
+
+        Arguments are never modified. Raises ReduceError if nothing can be averaged; the old
+        model and state then stay valid.
+        """
+
+
+def layout(arrays: Mapping[str, NDArray[Any]]) -> Layout:
+    """Shapes and dtypes by name."""
+    return {name: (np.shape(array), array.dtype.name) for name, array in arrays.items()}
+
+
+def differences(expected: Layout, got: Layout) -> dict[str, str]:
+    """What `got` has different from `expected`: name -> a few words. Order does not count."""
+    wrong = {name: "missing" for name in expected if name not in got}
+    wrong |= {name: "not expected" for name in got if name not in expected}
+    for name in expected.keys() & got.keys():
+        if expected[name] != got[name]:
+            wrong[name] = f"{_spelt(got[name])} instead of {_spelt(expected[name])}"
+    return dict(sorted(wrong.items()))
+
+
+def describe(wrong: Mapping[str, str]) -> str:
+    """Differences as one line; the first few of each kind, so that no kind hides another."""
+    kinds: dict[str, list[str]] = {}
+    for name, what in wrong.items():
+        kinds.setdefault(what, []).append(name)
+    return "; ".join(f"{what}: {_shortened(names)}" for what, names in kinds.items())
+
+
+def _spelt(kind: Kind) -> str:
+    shape, dtype = kind
+    return f"{dtype} {list(shape)}"
+
+
+def _shortened(names: list[str]) -> str:
+    more = len(names) - _LISTED
+    return ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")

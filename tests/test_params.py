@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from mapreduce_rnn.errors import ReduceError
+from mapreduce_rnn.reduce.params import load_arrays, module_arrays
+
+
+class Tied(nn.Module):
+    """Two names for one weight, a counter, and a buffer that is not saved."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Linear(3, 3)
+        self.decoder = nn.Linear(3, 3)
+        self.decoder.weight = self.encoder.weight
+        self.norm = nn.BatchNorm1d(3)
+        self.register_buffer("scratch", torch.zeros(2), persistent=False)
+
+
+def test_parameters_and_buffers_come_out_once_as_copies():
+    module = Tied()
+    arrays = module_arrays(module)
+    assert list(arrays) == [
+        "encoder.weight", "encoder.bias", "decoder.bias", "norm.weight", "norm.bias",
+        "norm.running_mean", "norm.running_var", "norm.num_batches_tracked",
+    ]  # fmt: skip
+    assert (arrays["encoder.weight"].dtype, arrays["encoder.weight"].shape) == ("float32", (3, 3))
+    assert (arrays["norm.num_batches_tracked"].dtype, arrays["norm.num_batches_tracked"].shape) == (
+        "int64", (),
+    )  # fmt: skip
+    arrays["encoder.bias"][:] = 7.0
+    assert not (module.encoder.bias == 7.0).any()
+
+
+def test_a_round_trip_gives_equal_arrays_and_keeps_weights_tied():
+    source, target = Tied(), Tied()
+    source.norm.num_batches_tracked.fill_(5)
+    load_arrays(target, module_arrays(source))
+    for name, array in module_arrays(source).items():
+        np.testing.assert_array_equal(module_arrays(target)[name], array)
+    assert target.decoder.weight is target.encoder.weight
+
+
+def test_loading_keeps_the_tensors_themselves():
+    lstm = nn.LSTM(3, 4, num_layers=2, bidirectional=True)
+    before = {name: (id(p), p.data_ptr()) for name, p in lstm.named_parameters()}
+    load_arrays(lstm, {name: a + 1 for name, a in module_arrays(lstm).items()})
+    assert {name: (id(p), p.data_ptr()) for name, p in lstm.named_parameters()} == before
+    assert all(p.requires_grad and p.is_leaf for p in lstm.parameters())
+
+
+def test_read_only_and_misaligned_arrays_are_loaded_and_left_alone():
+    module = nn.Linear(2, 1)
+    weight = np.frombuffer(b"\0" + np.float32([1, 2]).tobytes(), np.uint8)[1:].view(np.float32)
+    bias = np.frombuffer(np.float32([3]).tobytes(), np.float32)
+    load_arrays(module, {"weight": weight.reshape(1, 2), "bias": bias})
+    with torch.no_grad():
+        module.weight.add_(1.0)
+        module.bias.add_(1.0)
+    assert module.weight.tolist() == [[2.0, 3.0]]
+    assert (weight.tolist(), bias.tolist()) == ([1.0, 2.0], [3.0])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda a: a.pop("bias"), "missing: bias"),
+        (lambda a: a.update(extra=np.zeros(1)), "not expected: extra"),
+        (lambda a: a.update(bias=np.zeros(2, np.float32)), r"float32 \[2\] instead of float32"),
+        (lambda a: a.update(bias=np.zeros(1)), r"float64 \[1\] instead of float32"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_nothing_is_loaded(change, message):
+    module = nn.Linear(2, 1)
+    before = module_arrays(module)
+    arrays = {name: array + 1 for name, array in before.items()}
+    change(arrays)
+    with pytest.raises(ReduceError, match=message):
+        load_arrays(module, arrays)
+    for name, array in module_arrays(module).items():
+        np.testing.assert_array_equal(array, before[name])
