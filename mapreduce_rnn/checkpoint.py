@@ -1,0 +1,250 @@
+"""Checkpoints: one folder per round, whole or absent, the same bytes for the same content.
+
+    RUN/checkpoints/round-000012/
+        model.safetensors    global model
+        state.safetensors    everything else in arrays: rule, local optimizers
+        manifest.json        round, the caller's content, sha256 of all three parts
+
+A checkpoint is written into a hidden folder, synced and renamed, so a kill, a full disk or an
+exception leaves the older ones as they were. What is damaged later is found by its sha256, and
+the newest whole checkpoint is used instead. Nothing in a checkpoint depends on time, host or path.
+One process at a time writes; the run folder's lock sees to that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from mapreduce_rnn.errors import CheckpointError
+
+Arrays = Mapping[str, NDArray[Any]]
+
+_VERSION = 1
+_MODEL = "model.safetensors"
+_STATE = "state.safetensors"
+_MANIFEST = "manifest.json"
+_TEMPORARY = ".tmp-"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A whole checkpoint, read back."""
+
+    round: int
+    model: Arrays
+    state: Arrays
+    content: Mapping[str, Any]
+    warnings: tuple[str, ...]  # one line for each newer one that is damaged and was passed over
+
+
+def save(
+    run_dir: str | Path, round: int, model: Arrays, state: Arrays, content: Mapping[str, Any]
+) -> Path:
+    """Write the checkpoint of a round and return its folder; an older one of it is replaced.
+
+    `content` is anything that strict JSON can hold; ValueError for NaN or infinity.
+
+    Raises
+    ------
+    CheckpointError
+        The files cannot be written, for example on a full disk; older checkpoints stay.
+    """
+    parts = {_MODEL: _to_bytes(model), _STATE: _to_bytes(state)}
+    parts[_MANIFEST] = _manifest(round, content, parts)
+    target = _folder(run_dir, round)
+    with _one_line(f"cannot write checkpoint {target}"):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _remove_temporary(target.parent)
+        try:
+            _write_folder(target, parts)
+        finally:
+            _remove_temporary(target.parent)
+    return target
+
+
+def load(run_dir: str | Path, round: int | None = None) -> Checkpoint:
+    """Read the newest whole checkpoint, or that of `round`.
+
+    Newest means by number. Whatever in the folder is not named like a checkpoint is ignored.
+
+    Raises
+    ------
+    CheckpointError
+        There is none, none is whole, or the one asked for is damaged.
+    """
+    rounds = _rounds(run_dir) if round is None else [round]
+    damaged: list[str] = []
+    for number in rounds:
+        try:
+            model, state, content = _read(_folder(run_dir, number), number)
+            return Checkpoint(number, model, state, content, tuple(damaged))
+        except (OSError, ValueError) as error:
+            damaged.append(f"checkpoint of round {number} is damaged: {_reason(error)}")
+    found = "; ".join(damaged) or "there is none"
+    raise CheckpointError(
+        f"expected a whole checkpoint in {_root(run_dir)}: {found}; start a new run"
+    )
+
+
+def prune(run_dir: str | Path, keep_rounds: Collection[int]) -> None:
+    """Delete the checkpoints of all rounds but those to keep and the newest."""
+    for number in _rounds(run_dir)[1:]:
+        if number not in keep_rounds:
+            folder = _folder(run_dir, number)
+            # Renamed first: a kill while files are deleted leaves no half checkpoint.
+            doomed = folder.with_name(_TEMPORARY + folder.name)
+            folder.rename(doomed)
+            shutil.rmtree(doomed)
+
+
+def save_model(path: str | Path, arrays: Arrays) -> None:
+    """Write arrays as a safetensors file, whole or not at all; an older file is replaced.
+
+    Raises CheckpointError if the file cannot be written.
+    """
+    path = Path(path)
+    temporary = path.with_name(_TEMPORARY + path.name)
+    with _one_line(f"cannot write model {path}"):
+        try:
+            _write_synced(temporary, _to_bytes(arrays))
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _sync_folder(path.parent)
+
+
+def _root(run_dir: str | Path) -> Path:
+    return Path(run_dir) / "checkpoints"
+
+
+def _folder(run_dir: str | Path, round: int) -> Path:
+    return _root(run_dir) / f"round-{round:06d}"
+
+
+def _rounds(run_dir: str | Path) -> list[int]:
+    """Rounds that have a checkpoint folder, newest first."""
+    root = _root(run_dir)
+    names = [path.name for path in root.iterdir()] if root.is_dir() else []
+    numbers = [int(name[6:]) for name in names if re.fullmatch("round-[0-9]{6,}", name)]
+    return sorted((n for n in numbers if _folder(run_dir, n).is_dir()), reverse=True)
+
+
+# ---- bytes
+
+
+def _to_bytes(arrays: Arrays) -> bytes:
+    # safetensors writes the memory of a transposed view as it lies, that is scrambled
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    return safetensors.numpy.save(contiguous)  # no metadata: its order is random per process
+
+
+def _from_bytes(data: bytes) -> dict[str, NDArray[Any]]:
+    return dict(sorted(safetensors.numpy.load(data).items()))
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
+    text = json.dumps(content, sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False)
+    return f"{text}\n".encode()
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _manifest(round: int, content: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
+    sums = {name: _sha256(data) for name, data in files.items()}
+    plain = json.loads(json.dumps(content))  # as it will be read: keys that are text, for sorting
+    return _sealed({"version": _VERSION, "round": round, "content": plain, "sha256": sums})
+
+
+def _sealed(facts: Mapping[str, Any]) -> bytes:
+    """Facts and their own sum, which no change to the manifest leaves right."""
+    return _json({**facts, "sha256_of_the_rest": _sha256(_json(facts))})
+
+
+def _read(folder: Path, round: int) -> tuple[Arrays, Arrays, dict[str, Any]]:
+    """Read and verify a checkpoint; OSError or ValueError if it is not whole."""
+    facts = _verified_manifest((folder / _MANIFEST).read_bytes(), round)
+    parts = {name: (folder / name).read_bytes() for name in (_MODEL, _STATE)}
+    for name, data in parts.items():
+        if _sha256(data) != facts["sha256"][name]:
+            raise ValueError(f"{name} has another sha256")
+    return _from_bytes(parts[_MODEL]), _from_bytes(parts[_STATE]), facts["content"]
+
+
+def _verified_manifest(data: bytes, round: int) -> dict[str, Any]:
+    try:
+        facts = dict(json.loads(data))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{_MANIFEST} is not JSON") from error
+    facts.pop("sha256_of_the_rest", None)
+    if _sealed(facts) != data:
+        raise ValueError(f"{_MANIFEST} has another sha256")
+    if (facts["version"], facts["round"]) != (_VERSION, round):
+        found = f"version {facts['version']}, round {facts['round']}"
+        raise ValueError(f"{_MANIFEST}: expected version {_VERSION}, round {round}, got {found}")
+    return facts
+
+
+# ---- files
+
+
+def _write_folder(target: Path, parts: Mapping[str, bytes]) -> None:
+    temporary = target.with_name(_TEMPORARY + target.name)
+    temporary.mkdir()
+    for name, data in parts.items():
+        _write_synced(temporary / name, data)
+    _sync_folder(temporary)
+    if target.exists():  # only a round that is done again after a resume
+        target.rename(target.with_name(_TEMPORARY + "old-" + target.name))
+    temporary.rename(target)
+    _sync_folder(target.parent)
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    """A rename is on disk only once its folder is."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_temporary(folder: Path) -> None:
+    """Remove what a killed process or a failed save has left."""
+    for path in folder.glob(_TEMPORARY + "*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def _one_line(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(f"{what}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{Path(error.filename).name}: {error.strerror}"
+    return str(error)

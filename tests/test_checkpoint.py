@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from mapreduce_rnn import checkpoint
+from mapreduce_rnn.errors import CheckpointError
+
+MODEL = {
+    "w": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "steps": np.array(7, np.int64),
+    "none": np.zeros((0, 3), np.float32),
+}
+STATE = {"slot-0/w/exp_avg": np.full(3, 0.5)}
+CONTENT = {
+    "epoch": 3,
+    "größe": [1, 2.5, True],
+    "best": {"round": 2, "loss": 1.25},
+    "target": None,
+    "metrics_bytes": 812,
+}
+
+
+def save(run, number, model=MODEL, state=STATE, content=CONTENT):
+    return checkpoint.save(run, number, model, state, content)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def assert_equal(arrays, expected):
+    assert list(arrays) == sorted(expected)
+    for name, array in expected.items():
+        assert (arrays[name].dtype, arrays[name].shape) == (array.dtype, array.shape)
+        np.testing.assert_array_equal(arrays[name], array)
+
+
+def damage(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def truncate(path):
+    os.truncate(path, path.stat().st_size - 1)
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    folder = save(tmp_path, 12)
+    assert folder == tmp_path / "checkpoints" / "round-000012"
+    assert names(folder) == ["manifest.json", "model.safetensors", "state.safetensors"]
+    loaded = checkpoint.load(tmp_path)
+    assert (loaded.round, loaded.content, loaded.warnings) == (12, CONTENT, ())
+    assert_equal(loaded.model, MODEL)
+    assert_equal(loaded.state, STATE)
+
+
+def test_empty_state_and_transposed_views_survive(tmp_path):
+    model = {"t": np.arange(6.0).reshape(2, 3).T}
+    save(tmp_path, 1, model, {}, {})
+    loaded = checkpoint.load(tmp_path)
+    assert_equal(loaded.model, model)
+    assert (loaded.state, loaded.content) == ({}, {})
+
+
+def test_whole_number_keys_come_back_as_text(tmp_path):
+    save(tmp_path, 1, content={"slots": {2: "b", 10: "a"}})
+    loaded = checkpoint.load(tmp_path)
+    assert (loaded.content, loaded.warnings) == ({"slots": {"2": "b", "10": "a"}}, ())
+
+
+def test_manifest_is_strict_json_with_sorted_keys_and_sums_of_the_files(tmp_path):
+    folder = save(tmp_path, 3)
+    text = (folder / "manifest.json").read_text()
+    facts = json.loads(text)
+    assert list(facts) == sorted(facts)
+    for name, digest in facts["sha256"].items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
+    assert str(tmp_path) not in text
+    with pytest.raises(ValueError, match="JSON"):
+        save(tmp_path, 4, content={"loss": float("nan")})
+    assert names(tmp_path / "checkpoints") == ["round-000003"]
+
+
+def test_the_same_content_gives_the_same_bytes_in_every_process(tmp_path):
+    code = """if True:
+        import sys, numpy as np
+        from mapreduce_rnn import checkpoint
+        names = sys.argv[2].split(",")
+        arrays = {n: np.full(3, len(n), np.float32) for n in names}
+        checkpoint.save(sys.argv[1], 1, arrays, arrays, {n: len(n) for n in names})
+    """
+    for run, order in [("a", "x,yy,zzz"), ("b", "zzz,x,yy")]:
+        subprocess.run([sys.executable, "-c", code, str(tmp_path / run), order], check=True)
+    one, other = (tmp_path / run / "checkpoints" / "round-000001" for run in "ab")
+    assert names(one) == names(other)
+    for name in names(one):
+        assert (one / name).read_bytes() == (other / name).read_bytes()
+
+
+def test_newest_is_by_number_and_stray_names_are_ignored(tmp_path):
+    for number in [9, 10, 100, 1_000_000, 999_999]:
+        save(tmp_path, number)
+    for stray in ["round-", "round-latest", "round-99", "notes", "round-9000000.bak"]:
+        (tmp_path / "checkpoints" / stray).mkdir()
+    (tmp_path / "checkpoints" / "round-9999999").write_text("a file")
+    loaded = checkpoint.load(tmp_path)
+    assert (loaded.round, loaded.warnings) == (1_000_000, ())
+    assert checkpoint.load(tmp_path, 9).round == 9
+
+
+@pytest.mark.parametrize("harm", [damage, truncate, lambda path: path.unlink()])
+@pytest.mark.parametrize("name", ["model.safetensors", "state.safetensors", "manifest.json"])
+def test_a_damaged_checkpoint_is_named_and_passed_over(tmp_path, harm, name):
+    save(tmp_path, 1)
+    harm(save(tmp_path, 2) / name)
+    loaded = checkpoint.load(tmp_path)
+    assert loaded.round == 1
+    (warning,) = loaded.warnings
+    assert "round 2 is damaged" in warning
+    assert name in warning
+    with pytest.raises(CheckpointError, match="round 2 is damaged"):
+        checkpoint.load(tmp_path, 2)
+
+
+def test_files_of_another_round_are_not_taken_for_this_one(tmp_path):
+    save(tmp_path, 1)
+    save(tmp_path, 2).rename(tmp_path / "checkpoints" / "round-000005")
+    loaded = checkpoint.load(tmp_path)
+    assert loaded.round == 1
+    assert "expected version 1, round 5" in loaded.warnings[0]
+
+
+def test_no_whole_checkpoint_is_one_line_that_says_what_to_do(tmp_path):
+    with pytest.raises(CheckpointError, match="there is none; start a new run"):
+        checkpoint.load(tmp_path)
+    damage(save(tmp_path, 4) / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"round 4 is damaged: model.safetensors") as error:
+        checkpoint.load(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_saving_a_round_again_replaces_it(tmp_path):
+    save(tmp_path, 2, content={"epoch": 1})
+    save(tmp_path, 2, content={"epoch": 2})
+    assert checkpoint.load(tmp_path).content == {"epoch": 2}
+    assert names(tmp_path / "checkpoints") == ["round-000002"]
+
+
+@pytest.mark.parametrize("failing", ["fsync", "rename"])
+def test_a_failed_save_leaves_the_older_ones_and_nothing_else(tmp_path, monkeypatch, failing):
+    save(tmp_path, 1)
+
+    def full(*_args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, failing, full)
+    with pytest.raises(CheckpointError, match=r"round-000002: .*No space left"):
+        save(tmp_path, 2)
+    monkeypatch.undo()
+    assert names(tmp_path / "checkpoints") == ["round-000001"]
+    assert checkpoint.load(tmp_path).round == 1
+
+
+def test_what_a_killed_process_left_is_ignored_and_removed_at_the_next_save(tmp_path):
+    save(tmp_path, 1)
+    left = tmp_path / "checkpoints" / ".tmp-round-000002"
+    left.mkdir()
+    (left / "model.safetensors").write_bytes(b"half")
+    assert checkpoint.load(tmp_path).round == 1
+    save(tmp_path, 2)
+    assert names(tmp_path / "checkpoints") == ["round-000001", "round-000002"]
+
+
+def test_prune_keeps_the_named_rounds_and_always_the_newest(tmp_path):
+    for number in [9, 10, 11, 100]:
+        save(tmp_path, number)
+    checkpoint.prune(tmp_path, {10, 77})
+    assert names(tmp_path / "checkpoints") == ["round-000010", "round-000100"]
+    checkpoint.prune(tmp_path, [])
+    assert names(tmp_path / "checkpoints") == ["round-000100"]
+    assert checkpoint.load(tmp_path).round == 100
+
+
+def test_save_model_replaces_a_file_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "model.safetensors"
+    checkpoint.save_model(path, {"w": np.zeros(2)})
+    checkpoint.save_model(path, MODEL)
+    assert_equal(dict(sorted(load_file(path).items())), MODEL)
+    before = path.read_bytes()
+
+    def full(*_args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CheckpointError, match=r"cannot write model .*No space left"):
+        checkpoint.save_model(path, {"w": np.zeros(2)})
+    assert path.read_bytes() == before
+    assert names(tmp_path) == ["model.safetensors"]
