@@ -22,7 +22,7 @@ def check_arguments(
     """Check what holds for the whole store. Raises UsageError."""
     if not names or len(set(names)) < len(names):
         raise UsageError("expected at least one feature name, each once")
-    if not alphabet or not all(alphabet) or len(set(alphabet)) < len(alphabet):
+    if not alphabet or not all(map(_is_text, alphabet)) or len(set(alphabet)) < len(alphabet):
         raise UsageError("expected an alphabet of at least one label, each once and none empty")
     if dtype not in DTYPES:
         raise UsageError(f"expected a dtype of {', '.join(DTYPES)}, got {dtype!r}")
@@ -47,7 +47,7 @@ def sequence_problem(
 
 
 def _id_problem(name: str, known: Collection[str]) -> str | None:
-    if not name or "\n" in name or "\r" in name:
+    if not _is_text(name) or "\n" in name or "\r" in name:
         return "an id needs at least one character and no line break"
     return "the id occurs twice" if name in known else None
 
@@ -71,3 +71,11 @@ def _labels_problem(labels: NDArray[Any], symbols: int) -> str | None:
         return f"expected a list of whole-number labels, got {labels.dtype} {labels.shape}"
     outside = labels[(labels < 1) | (labels > symbols)]
     return f"label {outside[0]} is outside 1..{symbols}" if outside.size else None
+
+
+def _is_text(text: str) -> bool:
+    """Whether UTF-8 can hold it: half of a surrogate pair it cannot. Empty text is none."""
+    try:
+        return bool(text.encode())
+    except UnicodeEncodeError:
+        return False

@@ -236,11 +236,16 @@ def _refuse_bad(writer: _Writer, skip_bad: bool) -> None:
         )
 
 
+def refuse_existing(path: Path) -> None:
+    """Raise UsageError if there is something where a store is to be written."""
+    if path.exists() or path.is_symlink():
+        raise UsageError(f"{path} exists: choose another name or remove it first")
+
+
 @contextmanager
 def _complete_or_absent(path: Path) -> Iterator[Path]:
     """A folder to fill, renamed to path at the end, or removed if the block raises."""
-    if path.exists() or path.is_symlink():
-        raise UsageError(f"{path} exists: choose another name or remove it first")
+    refuse_existing(path)
     folder = path.absolute().with_name(f".{path.name}.{os.getpid()}.part")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
