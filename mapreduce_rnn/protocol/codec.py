@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import typing
 import zlib
 from collections.abc import Sequence
 from enum import StrEnum
@@ -24,7 +23,7 @@ import msgpack
 import numpy as np
 
 from mapreduce_rnn.errors import ProtocolError
-from mapreduce_rnn.protocol.fields import check_fields, check_key, plain_hints
+from mapreduce_rnn.protocol.fields import KINDS, PLAIN_FIELDS, check_fields, check_key
 from mapreduce_rnn.protocol.messages import PROTOCOL, Arrays, Message
 
 HEADER_BYTES = 64 * 1024
@@ -37,7 +36,6 @@ _DTYPES = {
         np.dtype, ("?", "i1", "u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8")
     )
 }
-_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in typing.get_args(Message)}
 
 Frames = list[bytes]
 
@@ -70,7 +68,7 @@ def encode(message: Message, run_id: str, max_bytes: int | None = None) -> Frame
             a message over ``max_bytes``.
     """
     arrays = getattr(message, "arrays", {})
-    fields = {name: getattr(message, name) for name in plain_hints(type(message))}
+    fields = {name: getattr(message, name) for name in PLAIN_FIELDS[type(message)]}
     check_fields(type(message), fields)
     kind = type(message).__name__
     header = _pack([PROTOCOL, run_id, kind, fields, _pack_table(arrays)], kind)
@@ -105,9 +103,9 @@ def decode(frames: Sequence[bytes], run_id: str, max_bytes: int | None = None) -
     run, kind, fields, table = rest
     if run != run_id:
         raise DecodeError(Fault.OTHER_RUN, f"{brief(run)}, expected {run_id!r}")
-    if not isinstance(kind, str) or kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise _malformed(f"unknown kind {brief(kind)}")
-    return _build(_KINDS[kind], fields, _views(table, frames[1:]))
+    return _build(KINDS[kind], fields, _views(table, frames[1:]))
 
 
 # Header

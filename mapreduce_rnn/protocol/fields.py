@@ -16,19 +16,26 @@ from reprlib import repr as brief
 from typing import Any, Literal
 
 from mapreduce_rnn.errors import ProtocolError
+from mapreduce_rnn.protocol.messages import Message
 
 MAX_DEPTH = 16  # of lists and dicts; our own messages need 3
 
 
-def plain_hints(kind: type[Any]) -> dict[str, Any]:
-    """Types of the fields that travel in the header, by name."""
+KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in typing.get_args(Message)}
+
+
+def _declared(kind: type[Any]) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
     return {f.name: hints[f.name] for f in dataclasses.fields(kind) if f.name != "arrays"}
 
 
+PLAIN_FIELDS: dict[type[Any], dict[str, Any]] = {kind: _declared(kind) for kind in KINDS.values()}
+"""Types of the fields of each kind of message that travel in the header, by name."""
+
+
 def check_fields(kind: type[Any], fields: Mapping[str, Any]) -> None:
     """Both ends: exactly the declared fields, each of exactly the declared type."""
-    hints = plain_hints(kind)
+    hints = PLAIN_FIELDS[kind]
     if fields.keys() != hints.keys():
         raise ProtocolError(f"{kind.__name__} with other fields than {', '.join(hints)}")
     for name, hint in hints.items():

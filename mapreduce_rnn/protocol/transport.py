@@ -12,25 +12,22 @@ socket that it would use.
 
 from __future__ import annotations
 
-import logging
 import os
-import queue
 import shutil
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import zmq
 
 from mapreduce_rnn.errors import TrainingFailed
-from mapreduce_rnn.protocol.codec import DecodeError, Fault, Frames, decode, encode
+from mapreduce_rnn.protocol.codec import DecodeError, Frames, decode, encode
+from mapreduce_rnn.protocol.inbox import Inbox, Rejections
 from mapreduce_rnn.protocol.messages import Alive, Heartbeat, Message
 from mapreduce_rnn.protocol.socketfolder import SOCKET, make_socket_folder
-
-log = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 2.0
 SILENCE_SECONDS = 8.0  # looked at with every heartbeat, so a worker ends within 10 s
@@ -61,18 +58,19 @@ class MasterSocket:
         """Raises UsageError when no folder can hold the socket."""
         self._run_id = run_id
         self.max_bytes = max_bytes
-        self._inbox: _Inbox[tuple[str, Message]] = _Inbox()
+        self._inbox: Inbox[tuple[str, Message]] = Inbox()
         self._peers: set[bytes] = set()  # used by the socket's thread only
         self._folder = make_socket_folder(os.environ)
         self.address = f"ipc://{self._folder}/{SOCKET}"
         self._alive = encode(Alive(), run_id)
-        self._rejections = _Rejections()
+        self._rejections = Rejections()
         self.rejected = self._rejections.counts
         try:
             self._thread = _SocketThread(zmq.ROUTER, self, heartbeat_seconds)
         except BaseException:
             shutil.rmtree(self._folder)
             raise
+        self._thread.start()
 
     def send(self, worker: str, message: Message) -> bool:
         """Send to a worker by name; False if no such worker is connected.
@@ -168,10 +166,11 @@ class WorkerChannel:
         self._name = name
         self._silence_seconds = silence_seconds
         self._heard = time.monotonic()
-        self._inbox: _Inbox[Message] = _Inbox()
-        self._rejections = _Rejections()
+        self._inbox: Inbox[Message] = Inbox()
+        self._rejections = Rejections()
         self.rejected = self._rejections.counts
         self._thread = _SocketThread(zmq.DEALER, self, heartbeat_seconds)
+        self._thread.start()
 
     def send(self, message: Message) -> None:
         """Hand a message to the thread; its arrays may be changed when this returns.
@@ -245,6 +244,7 @@ class _SocketThread:
         self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._lock = threading.Lock()  # over _calls and _open
         self._open = True
+        self._error: Exception | None = None  # that ended the thread
         self._context = zmq.Context()
         self._socket = self._context.socket(socket_type)
         self._socket.setsockopt(zmq.LINGER, int(LINGER_SECONDS * 1000))
@@ -256,14 +256,17 @@ class _SocketThread:
             raise
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="mapreduce-socket", daemon=True)
+
+    def start(self) -> None:
+        """Not part of the constructor: ``end`` has to know this object first."""
         self._thread.start()
 
     def call(self, function: Callable[[], T]) -> Future[T]:
-        """Run ``function`` in the thread; TrainingFailed if that has ended."""
+        """Run ``function`` in the thread; raises what has ended that, if it has ended."""
         future: Future[T] = Future()
         with self._lock:
             if not self._open:
-                raise TrainingFailed("the connection to the run's other processes is closed")
+                raise self._error or TrainingFailed("the connection between processes is closed")
             self._calls.append((future, function))
             os.eventfd_write(self._wake, 1)
         return future
@@ -288,6 +291,7 @@ class _SocketThread:
         try:
             self._loop()
         except Exception as error:
+            self._error = error
             self._end.on_error(error)
         finally:
             with self._lock:
@@ -326,41 +330,3 @@ class _SocketThread:
             except zmq.Again:
                 return
             self._end.on_frames(frames)
-
-
-class _Rejections:
-    """Counts messages that were ignored, and logs the first of each fault and peer."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[tuple[str, Fault]] = Counter()
-
-    def add(self, peer: str, error: DecodeError) -> None:
-        self.counts[peer, error.fault] += 1
-        if self.counts[peer, error.fault] == 1:
-            log.warning("ignored, from %s: %s; more like it are only counted", peer, error)
-
-
-class _Inbox(Generic[T]):
-    """What the socket's thread has for the others: items, and at last perhaps an error."""
-
-    def __init__(self) -> None:
-        self._items: queue.SimpleQueue[T | None] = queue.SimpleQueue()  # None: look at the error
-        self._error: Exception | None = None
-
-    def put(self, item: T) -> None:
-        self._items.put(item)
-
-    def fail(self, error: Exception) -> None:
-        self._error = error
-        self._items.put(None)
-
-    def take(self, timeout_seconds: float | None) -> T | None:
-        """The next item, None if there is none in time; raises the error once items are used up."""
-        try:
-            item = self._items.get(timeout=timeout_seconds)
-        except queue.Empty:
-            return None
-        if item is None and self._error is not None:
-            self._items.put(None)  # for every later call
-            raise self._error
-        return item
