@@ -129,21 +129,16 @@ def shorter_path(path: Path) -> str:
 
 def command_lines(label: str, command: Sequence[str]) -> list[str]:
     """A labelled command that a shell takes as it stands, over several lines if need be."""
-    words = [printable(word) for word in command]
-    line = f"{label:<{_INDENT}}{' '.join(map(quote, words))}"
-    if columns(line) <= WIDTH:
-        return [line]
-    rows = [""]
-    for word in words:
-        first, *others = _shell_word(word)
-        longer = f"{rows[-1]} {first}".lstrip(" ")
-        if columns(longer) <= WIDTH - 2:
-            rows[-1] = longer
+    rows = [f"{label:<{_INDENT - 1}}"]
+    for word in command:
+        first, *others = _shell_word(printable(word))
+        if columns(rows[-1]) + 1 + columns(first) <= WIDTH - 2:
+            rows[-1] += f" {first}"
         else:
             rows[-1] += " \\"
             rows.append(first)
         rows += others
-    return [label, *rows]
+    return rows
 
 
 def _shell_word(word: str) -> list[str]:

@@ -31,6 +31,10 @@ else:
 _RECENT = 5  # rounds whose mean time tells when the run will end
 _COLUMNS = "{:>8}  {:>5}  {:>10}  {:>9}  {:>17}  {:>7}  {:>11}"
 
+_HEADER = _COLUMNS.format(
+    "round", "epoch", "train loss", "val. loss", "error / constant", "s/round", "time left"
+)
+
 
 @dataclass(frozen=True)
 class StartSummary:
@@ -50,7 +54,7 @@ class StartSummary:
     steps_per_epoch: int  # batches over all slots
     constant_label_error: float | None
     stop: StopConfig
-    run_dir: Path
+    run_dir: Path | None  # None: a dry run
     resumed_after: int | None = None  # last round of the checkpoint
 
 
@@ -85,9 +89,7 @@ class Console:
     is read at the begin and end of rounds, for the pace and the time left.
     """
 
-    def __init__(
-        self, stream: TextIO | None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, stream: TextIO | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._out = Output(stream)
         self._clock = clock
         self._live = self._out.isatty() and os.environ.get("TERM", "dumb") != "dumb"
@@ -100,16 +102,15 @@ class Console:
         self._pace: list[float] = []  # seconds of the last rounds
 
     def start(self, summary: StartSummary) -> None:
-        """Say what is going to run, and head the columns of the rounds."""
+        """Say what is going to run."""
         self._constant = summary.constant_label_error
         self._max_seconds = summary.stop.max_seconds or float("inf")
         self._say(start_lines(summary))
-        self._say([_COLUMNS.format(
-            "round", "epoch", "train loss", "val. loss", "error / constant", "s/round", "time left"
-        )])  # fmt: skip
 
     def round_begin(self, round: int, total: int | None, steps: int) -> None:
         """``round`` of ``total`` (None: open end) begins; all slots together run ``steps``."""
+        if not self._pace:
+            self._say([_HEADER])
         self._round, self._total, self._steps = round, total, steps
         self._round_begun = self._clock()
         if self._live:
@@ -169,7 +170,7 @@ class Console:
 
 def start_lines(summary: StartSummary) -> list[str]:
     """The block that a run begins with: at most 80 columns a line."""
-    left_out = f", {summary.infeasible:,} too short for their labels" if summary.infeasible else ""
+    left_out = f", {summary.infeasible:,} too short" if summary.infeasible else ""
     resumed = f" (resumed after round {summary.resumed_after})" if summary.resumed_after else ""
     return [
         *item("store", f"{summary.store}: {summary.train_sequences:,} training,"
@@ -180,7 +181,7 @@ def start_lines(summary: StartSummary) -> list[str]:
         *item("buckets", f"{summary.buckets} per shard, {percent(summary.expected_padding)} padding"
               f" expected, {counted(summary.steps_per_epoch, 'batch', 'batches')} per epoch"),
         *item("stop", stop_text(summary.stop) + resumed),
-        *path_lines("run", summary.run_dir),
+        *(path_lines("run", summary.run_dir) if summary.run_dir else []),
     ]  # fmt: skip
 
 

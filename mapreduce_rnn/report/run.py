@@ -14,6 +14,8 @@ from mapreduce_rnn.runlog import loads, read_lines
 
 Record = Mapping[str, Any]
 
+_MAX_EXAMPLES = 6
+
 
 @dataclass(frozen=True)
 class Validation:
@@ -45,7 +47,7 @@ class Example:
     reference: tuple[str, ...]
     hypothesis: tuple[str, ...]
     edits: int
-    points: tuple[tuple[float, float, bool], ...]  # x, y (downward), begins after a pen-up jump
+    points: tuple[tuple[float, float, bool], ...]  # x, y (upward), begins after a jump
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,16 @@ class Run:
         """The round of lowest validation loss; ties keep the earlier, NaN never is."""
         scored = [r for r in self.validated if r.validation and not math.isnan(r.validation.loss)]
         return min(scored, key=lambda r: r.validation.loss if r.validation else 0.0, default=None)
+
+    @property
+    def shown(self) -> tuple[Example, ...]:
+        """The examples of a report, those with strokes first: figure and page number alike."""
+        return tuple(sorted(self.examples, key=lambda e: not e.points)[:_MAX_EXAMPLES])
+
+    @property
+    def drawn(self) -> tuple[Example, ...]:
+        """Those of ``shown`` that have strokes."""
+        return tuple(example for example in self.shown if example.points)
 
 
 def read_run(path: Path) -> Run:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from mapreduce_rnn.report.run import Round, Run
-from mapreduce_rnn.text import Verdict, counted, duration, number, percent, verdict
+from mapreduce_rnn.text import NOTHING, Verdict, counted, duration, number, percent, verdict
 
 CPU_NOTE = "CPU figures, not GPU figures"
 
@@ -24,23 +25,30 @@ class Table:
 def validation_table(run: Run) -> Table:
     """One row per validation, a missing number as "-"."""
     header = (
-        "epoch", "round", "training time", "train loss", "validation loss", "label error",
+        "epoch", "round", "training time (min:s)", "train loss", "val. loss", "label error",
         "learning rate",
     )  # fmt: skip
     return Table(header, tuple(_row(round) for round in run.validated))
 
 
-def _row(round: Round) -> tuple[str, ...]:
-    validation = round.validation
+def _row(at: Round) -> tuple[str, ...]:
+    validation = at.validation
     return (
-        f"{round.epoch}",
-        f"{round.number}",
-        duration(round.elapsed),
-        number(round.train_loss),
+        f"{at.epoch}",
+        f"{at.number}",
+        _clock(at.elapsed),
+        number(at.train_loss),
         number(validation.loss if validation else None),
         percent(validation.label_error if validation else None),
-        "-" if math.isnan(round.learning_rate) else f"{round.learning_rate:.3g}",
+        NOTHING if math.isnan(at.learning_rate) else f"{at.learning_rate:.2g}",
     )
+
+
+def _clock(seconds: float) -> str:
+    if math.isnan(seconds):
+        return NOTHING
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}"
 
 
 def run_verdict(run: Run) -> Verdict:
@@ -63,6 +71,7 @@ def summary(run: Run) -> tuple[tuple[str, str], ...]:
         ("Machine", _machine(run.start)),
         ("Software", _software(run.start)),
         ("Left out", _left_out(run)),
+        ("Command", _command(run.start.get("command"))),
     )
     return tuple((name, text) for name, text in pairs if text)
 
@@ -116,23 +125,26 @@ def _model(run: Run) -> str:
 def _workers(run: Run) -> str:
     plan, workers = run.plan, run.start.get("workers")
     kind = {"cpu": "CPU ", "cuda": "GPU "}.get(plan.device or "", "")
-    return _listed(
+    text = _listed(
         counted(workers, f"{kind}worker") if isinstance(workers, int) else "",
         f"{counted(plan.threads, 'thread')} each" if plan.threads is not None else "",
         f"{counted(plan.slots, 'map task')} per round" if plan.slots is not None else "",
-        CPU_NOTE if plan.device == "cpu" else "",
     )
+    return f"{text} ({CPU_NOTE})" if plan.device == "cpu" else text
 
 
 def _machine(start: Mapping[str, Any]) -> str:
     devices = start.get("devices")
-    names = map(str, devices) if isinstance(devices, list) else ()
-    return _listed(str(start.get("host", "")), str(start.get("cpu", "")), *dict.fromkeys(names))
+    gpus = [str(d) for d in devices if d != "cpu"] if isinstance(devices, list) else []
+    return _listed(str(start.get("host", "")), str(start.get("cpu", "")), *dict.fromkeys(gpus))
 
 
 def _software(start: Mapping[str, Any]) -> str:
-    versions = start.get("versions")
-    return _listed(*(f"{k} {v}" for k, v in _section({"": versions}, "").items()))
+    return _listed(*(f"{k} {v}" for k, v in _section(start, "versions").items()))
+
+
+def _command(command: Any) -> str:
+    return shlex.join(map(str, command)) if isinstance(command, list) else str(command or "")
 
 
 def _left_out(run: Run) -> str:

@@ -1,0 +1,129 @@
+"""The report's colours, shared by figures and page, and the page's style sheet."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Colours; each text colour has a contrast of at least 4.5 to 1 on ``ground``."""
+
+    ground: str
+    ink: str
+    muted: str  # secondary text, axes
+    rule: str  # grid, borders
+    accent: str  # validation
+    second: str  # training
+    warning: str  # the constant output; wrong labels
+    good: str
+
+    def rc(self) -> dict[str, Any]:
+        """matplotlib settings on top of its default style."""
+        return {
+            "figure.facecolor": self.ground,
+            "axes.facecolor": self.ground,
+            "axes.edgecolor": self.muted,
+            "axes.labelcolor": self.muted,
+            "axes.titlecolor": self.ink,
+            "axes.titlesize": 10,
+            "axes.titlelocation": "left",
+            "axes.labelsize": 9,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.linewidth": 0.8,
+            "axes.grid": True,
+            "axes.grid.axis": "y",
+            "axes.axisbelow": True,
+            "grid.color": self.rule,
+            "grid.linewidth": 0.8,
+            "text.color": self.ink,
+            "xtick.color": self.muted,
+            "ytick.color": self.muted,
+            "xtick.labelsize": 9,
+            "ytick.labelsize": 9,
+            "ytick.major.size": 0,
+            "legend.frameon": False,
+            "legend.fontsize": 9,
+            "lines.linewidth": 1.8,
+            "lines.solid_capstyle": "round",
+            "lines.solid_joinstyle": "round",
+        }
+
+
+LIGHT = Theme(
+    ground="#ffffff", ink="#1b2230", muted="#596273", rule="#e3e6eb", accent="#1c5fae",
+    second="#7a8495", warning="#b0451a", good="#1b7444",
+)  # fmt: skip
+DARK = Theme(
+    ground="#15181d", ink="#e7e9ed", muted="#a3abb8", rule="#2d333d", accent="#7db3f5",
+    second="#8a94a5", warning="#f19b70", good="#6fcf97",
+)  # fmt: skip
+
+
+def style_sheet() -> str:
+    """CSS of the page: one column, from 360 pixels up, light or dark as the reader has it."""
+    return (
+        f":root {{ color-scheme: light dark; {_variables(LIGHT)} }}\n"
+        f"@media (prefers-color-scheme: dark) {{ :root {{ {_variables(DARK)} }} }}\n{_RULES}"
+    )
+
+
+def _variables(theme: Theme) -> str:
+    return " ".join(f"--{name}: {colour};" for name, colour in asdict(theme).items())
+
+
+_RULES = """
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--ground); color: var(--ink);
+  font: 16px/1.5 system-ui, "Segoe UI", "Helvetica Neue", Arial, sans-serif; }
+main { max-width: 1040px; margin: 0 auto; padding: 24px 16px 48px; }
+h1 { font-size: 1.6rem; line-height: 1.25; margin: 0; overflow-wrap: anywhere; }
+h2 { font-size: 1.15rem; margin: 40px 0 12px; }
+p { margin: 4px 0 12px; max-width: 44rem; }
+a { color: var(--accent); }
+code { font: 0.875em/1.5 ui-monospace, Menlo, Consolas, monospace; overflow-wrap: anywhere; }
+figure { margin: 0; }
+picture img { display: block; width: 100%; height: auto; }
+figcaption, .muted { color: var(--muted); font-size: 0.875rem; }
+figcaption { max-width: 44rem; margin-top: 8px; }
+.verdict { border-left: 4px solid var(--muted); padding: 4px 0 4px 12px; margin: 16px 0 24px;
+  font-size: 1.1rem; font-weight: 600; }
+.verdict.better { border-color: var(--good); }
+.verdict.worse { border-color: var(--warning); color: var(--warning); }
+.problems { border: 1px solid var(--rule); border-radius: 6px; padding: 12px 16px;
+  font-size: 0.9375rem; }
+.problems ul { margin: 4px 0 0; padding-left: 20px; }
+dl { display: grid; grid-template-columns: 9rem 1fr; gap: 6px 16px; margin: 0; }
+dt { color: var(--muted); }
+dd { margin: 0; overflow-wrap: anywhere; }
+.scroll { overflow: auto; }
+.scroll.long { max-height: 44rem; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums;
+  font-size: 0.9375rem; }
+th { position: sticky; top: 0; background: var(--ground); color: var(--muted); font-weight: 500;
+  vertical-align: bottom; box-shadow: inset 0 -1px var(--muted); }
+th, td { text-align: right; padding: 6px 12px; white-space: nowrap; }
+th:first-child, td:first-child { padding-left: 0; }
+th:last-child, td:last-child { padding-right: 0; }
+td { border-bottom: 1px solid var(--rule); }
+tr.best td { font-weight: 600; }
+.examples { list-style: none; margin: 16px 0 0; padding: 0; display: grid; gap: 16px 32px;
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, 26rem), 1fr)); }
+.examples dl { grid-template-columns: 5.5rem 1fr; gap: 2px 12px; }
+.labels { line-height: 1.7; }
+mark { background: none; color: var(--warning); font-weight: 600; text-decoration: underline;
+  text-underline-offset: 3px; }
+@media (max-width: 640px) {
+  main { padding: 20px 12px 40px; }
+  dl { grid-template-columns: 1fr; gap: 0; }
+  dl > dd { margin-bottom: 10px; }
+  .examples dl { gap: 0 12px; }
+  .examples dd { margin-bottom: 0; }
+  table { font-size: 0.6875rem; line-height: 1.3; }
+  th { white-space: normal; }
+  th, td { padding: 6px 3px; }
+}
+@media print { .scroll.long { max-height: none; } }
+"""
