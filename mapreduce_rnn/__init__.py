@@ -12,18 +12,19 @@ if TYPE_CHECKING:
     from mapreduce_rnn.bucketing import Buckets, optimal_buckets
     from mapreduce_rnn.config import TrainConfig
     from mapreduce_rnn.data.store import Sequence, Store, write_store
-    from mapreduce_rnn.master import RunResult, train
+    from mapreduce_rnn.session import RunResult, resume, train
 
 __version__ = "0.1.0"
 
 _HOME = {
     "Buckets": "mapreduce_rnn.bucketing",
-    "RunResult": "mapreduce_rnn.master",
+    "RunResult": "mapreduce_rnn.session",
     "Sequence": "mapreduce_rnn.data.store",
     "Store": "mapreduce_rnn.data.store",
     "TrainConfig": "mapreduce_rnn.config",
     "optimal_buckets": "mapreduce_rnn.bucketing",
-    "train": "mapreduce_rnn.master",
+    "resume": "mapreduce_rnn.session",
+    "train": "mapreduce_rnn.session",
     "write_store": "mapreduce_rnn.data.store",
 }
 
@@ -34,6 +35,7 @@ __all__ = [
     "Store",
     "TrainConfig",
     "optimal_buckets",
+    "resume",
     "train",
     "write_store",
 ]

@@ -64,7 +64,7 @@ def save(
     """
     parts = {_MODEL: _to_bytes(model), _STATE: _to_bytes(state)}
     parts[_MANIFEST] = _manifest(round, content, parts)
-    target = _folder(run_dir, round)
+    target = folder(run_dir, round)
     with _one_line(f"cannot write checkpoint {target}"):
         target.parent.mkdir(parents=True, exist_ok=True)
         _remove_temporary(target.parent)
@@ -89,7 +89,7 @@ def load(run_dir: str | Path, round: int | None = None) -> Checkpoint:
     damaged: list[str] = []
     for number in rounds:
         try:
-            model, state, content = _read(_folder(run_dir, number), number)
+            model, state, content = _read(folder(run_dir, number), number)
             return Checkpoint(number, model, state, content, tuple(damaged))
         except (OSError, ValueError) as error:
             damaged.append(f"checkpoint of round {number} is damaged: {_reason(error)}")
@@ -103,10 +103,10 @@ def prune(run_dir: str | Path, keep_rounds: Collection[int]) -> None:
     """Delete the checkpoints of all rounds but those to keep and the newest."""
     for number in _rounds(run_dir)[1:]:
         if number not in keep_rounds:
-            folder = _folder(run_dir, number)
+            old = folder(run_dir, number)
             # Renamed first: a kill while files are deleted leaves no half checkpoint.
-            doomed = folder.with_name(_TEMPORARY + folder.name)
-            folder.rename(doomed)
+            doomed = old.with_name(_TEMPORARY + old.name)
+            old.rename(doomed)
             shutil.rmtree(doomed)
 
 
@@ -126,11 +126,28 @@ def save_model(path: str | Path, arrays: Arrays) -> None:
         _sync_folder(path.parent)
 
 
+def load_model(path: str | Path) -> Arrays:
+    """Read arrays from a file that :func:`save_model` wrote.
+
+    Raises CheckpointError if it is missing or damaged.
+    """
+    try:
+        return _from_bytes(Path(path).read_bytes())
+    except (OSError, safetensors.SafetensorError) as error:
+        raise CheckpointError(f"cannot read model {path}: {_reason(error)}") from error
+
+
+def any_in(run_dir: str | Path) -> bool:
+    """Whether a run has come as far as its first checkpoint."""
+    return bool(_rounds(run_dir))
+
+
 def _root(run_dir: str | Path) -> Path:
     return Path(run_dir) / "checkpoints"
 
 
-def _folder(run_dir: str | Path, round: int) -> Path:
+def folder(run_dir: str | Path, round: int) -> Path:
+    """Where the checkpoint of a round is, or would be."""
     return _root(run_dir) / f"round-{round:06d}"
 
 
@@ -139,7 +156,7 @@ def _rounds(run_dir: str | Path) -> list[int]:
     root = _root(run_dir)
     names = [path.name for path in root.iterdir()] if root.is_dir() else []
     numbers = [int(name[6:]) for name in names if re.fullmatch("round-[0-9]{6,}", name)]
-    return sorted((n for n in numbers if _folder(run_dir, n).is_dir()), reverse=True)
+    return sorted((n for n in numbers if folder(run_dir, n).is_dir()), reverse=True)
 
 
 # ---- bytes

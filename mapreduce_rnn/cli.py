@@ -96,9 +96,7 @@ def _add_train(commands: Any) -> None:
     )
     parser.add_argument("store", nargs="?", help="folder made by `mapreduce-rnn data import`")
     group = parser.add_argument_group("this command")
-    group.add_argument(
-        "--run-dir", metavar="DIR", help="new folder for this run (runs/STORE-TIME)"
-    )
+    group.add_argument("--run-dir", metavar="DIR", help="new folder for this run (runs/STORE-TIME)")
     group.add_argument(
         "--resume", metavar="RUN",
         help="go on with this run folder, or `latest`; only stop and device options may be given",

@@ -70,7 +70,9 @@ class OptimizerConfig:
         choices=("reset", "average", "keep"),
     )
     schedule: str = _option(
-        "cosine", "learning-rate schedule (cosine: down to zero at the horizon)", choices=("constant", "cosine", "step")
+        "cosine",
+        "learning-rate schedule (cosine: down to 1 %% of the peak)",
+        choices=("constant", "cosine", "step"),
     )
     warmup: float = _option(
         0.0, "epochs over which the learning rate rises to its peak", minimum=0.0, metavar="EPOCHS"
@@ -85,9 +87,7 @@ class OptimizerConfig:
     step_factor: float = _option(
         0.5, "step schedule: factor of each drop", above=0.0, maximum=1.0, metavar="FACTOR"
     )
-    amp: str = _option(
-        "off", "mixed precision of the forward pass", choices=("off", "bfloat16")
-    )
+    amp: str = _option("off", "mixed precision of the forward pass", choices=("off", "bfloat16"))
 
 
 @dataclass(frozen=True)

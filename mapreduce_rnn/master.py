@@ -34,7 +34,7 @@ from mapreduce_rnn.progress import Console, RoundLine
 from mapreduce_rnn.protocol.messages import MapResult, MapTask, ScoreResult, ScoreTask, TaskKey
 from mapreduce_rnn.reduce import Contribution, Reduction, make_rule
 from mapreduce_rnn.runlog import JsonLines
-from mapreduce_rnn.runstate import Best, RunState, Validation
+from mapreduce_rnn.runstate import RunState, Validation
 
 log = logging.getLogger(__name__)
 
@@ -42,23 +42,6 @@ CHECKPOINT_SECONDS = 10.0  # at most one checkpoint in this time, unless asked f
 BEST_MODEL = "model.safetensors"
 
 Arrays = dict[str, np.ndarray]
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """How a run ended.
-
-    Attributes:
-        run_dir: folder with models, metrics and report.
-        reason: why it stopped, in words.
-        rounds: whole rounds done, over all sessions.
-        best: the best validation, None if none was finite.
-    """
-
-    run_dir: Path
-    reason: str
-    rounds: int
-    best: Best | None
 
 
 @dataclass

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,9 @@ from mapreduce_rnn.data.store import Store
 from mapreduce_rnn.epochs import slot_batches
 from mapreduce_rnn.errors import StoreError, UsageError
 from mapreduce_rnn.scoring import best_constant_output
-from mapreduce_rnn.tasks import Task
+
+if TYPE_CHECKING:
+    from mapreduce_rnn.tasks import Task  # imports torch, which workers shall not wait for
 
 Indices = NDArray[np.int64]
 
@@ -60,6 +62,7 @@ class Plan:
     parameters: int  # numbers in the model
     model_bytes: int
     constant_label_error: float | None  # of the best constant output on the validation labels
+    attribution: str  # of the store's source
 
     @property
     def slots(self) -> int:
@@ -74,24 +77,23 @@ class Plan:
 
     def facts(self) -> dict[str, Any]:
         """The [plan] table of config.toml: for people and the report, never read back."""
-        return {
+        facts = {
             "device": self.device,
             "slots": self.slots,
+            "threads": self.config.run.threads,
+            "kernel": self.config.model.kernel,
             "rounds": self.rounds,
             "parameters": self.parameters,
-            "trained": len(self.train.indices),
-            "validated": len(self.validation.indices),
-            "infeasible_train": self.train.infeasible,
-            "infeasible_validation": self.validation.infeasible,
-            "steps_per_epoch": list(self.epoch.steps),
-            "bucket_boundaries": [int(b) for b in self.epoch.buckets.boundaries],
-            "bucket_counts": [int(c) for c in self.epoch.buckets.counts],
+            "train_sequences": len(self.train.indices),
+            "validation_sequences": len(self.validation.indices),
+            "infeasible": self.train.infeasible + self.validation.infeasible,
+            "steps_per_epoch": sum(self.epoch.steps),
+            "boundaries": [int(b) for b in self.epoch.buckets.boundaries],
             "expected_padding": round(self.epoch.padding, 6),
-        } | _present("constant_label_error", self.constant_label_error)
-
-
-def _present(name: str, value: float | None) -> Mapping[str, float]:
-    return {} if value is None else {name: value}
+            "constant_label_error": self.constant_label_error,
+            "attribution": self.attribution,
+        }
+        return {name: value for name, value in facts.items() if value is not None}
 
 
 def resolve_config(config: TrainConfig, *, slots: int, threads: int, device: str) -> TrainConfig:
@@ -143,6 +145,7 @@ def make_plan(
         parameters=sum(a.size for a in model.values()),
         model_bytes=sum(a.nbytes for a in model.values()),
         constant_label_error=_constant_label_error(store, validation.indices),
+        attribution=store.meta.attribution,
     )
     _check_message_limit(plan)
     return plan
@@ -180,14 +183,13 @@ def _first_epoch(config: TrainConfig, store: Store, indices: Indices) -> Epoch:
 
 
 def _constant_label_error(store: Store, indices: Indices) -> float | None:
-    references = [store.labels(int(i)) for i in indices]
-    return best_constant_output(references, len(store.meta.alphabet))[1]
+    return best_constant_output([store.labels(int(i)) for i in indices]).label_error
 
 
 def _check_message_limit(plan: Plan) -> None:
     limit = plan.config.mapreduce.message_limit
     if limit is not None and plan.message_bytes > limit * 1e6:
         raise UsageError(
-            f"--message-limit {limit:g} MB is less than the {plan.message_bytes / 1e6:.1f} MB a task "
-            f"with this model can take: raise the limit or leave it out"
+            f"--message-limit {limit:g} MB is less than the {plan.message_bytes / 1e6:.1f} MB that "
+            f"a task with this model can take: raise the limit or leave it out"
         )

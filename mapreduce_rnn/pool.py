@@ -10,7 +10,6 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from mapreduce_rnn import rounds
 from mapreduce_rnn.errors import TrainingFailed
@@ -21,6 +20,7 @@ from mapreduce_rnn.protocol.messages import (
     MapResult,
     MapTask,
     Message,
+    Ready,
     ScoreResult,
     ScoreTask,
     Setup,
@@ -81,13 +81,17 @@ class Pool:
         self._launcher.stop_all(STOP_SECONDS)
 
     def set_up(self, setup: Setup) -> None:
-        """Say what all tasks of this run share; to be called before the first :meth:`run`."""
+        """Tell every worker what all tasks of this run share, and wait until all are ready.
+
+        Raises as :meth:`run`.
+        """
         self._setup = setup
+        phase = _Phase({}, lambda steps: None)
+        while not self._state.all_ready:
+            self._turn(phase)
 
     def run(
-        self,
-        tasks: Iterable[MapTask | ScoreTask],
-        on_steps: Callable[[int], None],
+        self, tasks: Iterable[MapTask | ScoreTask], on_steps: Callable[[int], None]
     ) -> dict[TaskKey, Done]:
         """Run tasks to the end, wherever and however often it takes.
 
@@ -103,12 +107,16 @@ class Pool:
         self._state, actions = rounds.begin(self._state, phase.tasks)
         self._perform(actions, phase)
         while not self._state.finished:
-            self._check_signals()
-            for name, message in self._socket.receive(POLL_SECONDS):
-                self._handle(name, message, phase)
-            for place, reason in self._launcher.poll():
-                self._lose(place, reason, phase)
+            self._turn(phase)
         return phase.done
+
+    def _turn(self, phase: _Phase) -> None:
+        """Take in what happened, waiting for something to happen only for a moment."""
+        self._check_signals()
+        for name, message in self._socket.receive(POLL_SECONDS):
+            self._handle(name, message, phase)
+        for place, reason in self._launcher.poll():
+            self._lose(place, reason, phase)
 
     def _handle(self, name: str, message: Message, phase: _Phase) -> None:
         place = next((p for p, n in self._names.items() if n == name), None)
@@ -118,6 +126,10 @@ class Pool:
         match message:
             case Hello():
                 self._greet(place, name, message)
+            case Ready():
+                self._on_worker(place=place, what="ready")
+                if message.notes:
+                    log.info("worker %d: %s", place, message.notes)
                 self._event(rounds.Ready(place), phase)
             case Heartbeat():
                 phase.progress(place, message.steps)
@@ -162,7 +174,6 @@ class Pool:
 
     def _start(self, place: int) -> None:
         self._names[place] = self._launcher.start(place)
-        self._on_worker(place=place, what="started")
 
     def _lose(self, place: int, reason: str, phase: _Phase) -> None:
         log.warning("worker %d is gone: %s", place, reason)
@@ -178,7 +189,7 @@ class Pool:
             )
         assert self._setup is not None
         self._socket.send(name, self._setup)
-        self._on_worker(place=place, what="ready", pid=hello.pid, device=hello.device)
+        self._on_worker(place=place, what="started", pid=hello.pid, device=hello.device)
 
 
 def _raised(place: int, message: TaskFailed) -> rounds.Raised:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from mapreduce_rnn.protocol.messages import TaskKey
 
 FAILED_STARTS = 3
-"""Starts in a row without a Hello after which a worker's place is closed."""
+"""Starts in a row that do not get ready, after which a worker's place is closed."""
 
 RAISED_TWICE = 2
 """A task is pure: what raised on two workers raises on every one."""
@@ -28,7 +28,7 @@ RAISED_TWICE = 2
 
 @dataclass(frozen=True)
 class Ready:
-    """A worker said Hello and can take tasks."""
+    """A worker is set up and can take tasks."""
 
     place: int
 
@@ -132,7 +132,7 @@ class State:
         done: tasks of the current phase whose answer was accepted.
         lost: how often each task was lost with its worker.
         raised: on which places each task raised.
-        failed_starts: starts in a row without a Hello, by place.
+        failed_starts: starts in a row that did not get ready, by place.
     """
 
     places: tuple[int, ...]
@@ -144,6 +144,11 @@ class State:
     lost: Mapping[TaskKey, int] = field(default_factory=dict)
     raised: Mapping[TaskKey, tuple[int, ...]] = field(default_factory=dict)
     failed_starts: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def all_ready(self) -> bool:
+        """Whether every open place has a worker that can take tasks."""
+        return all(place in self.idle or place in self.running for place in self.places)
 
     @property
     def finished(self) -> bool:

@@ -1,12 +1,12 @@
 """The run folder: claimed by one master at a time, described by its config.toml.
 
-    config.toml          resolved options, one table per section; [store] and [plan] beside them
-    metrics.jsonl        results of every round: same bytes for the same config
-    events.jsonl         times, workers, attempts, versions
-    master.log, workers/ logs
-    checkpoints/         see :mod:`mapreduce_rnn.checkpoint`
-    model.safetensors    the best model
-    examples.json, figures/, report.html
+config.toml          resolved options, one table per section; [store] and [plan] beside them
+metrics.jsonl        results of every round: same bytes for the same config
+events.jsonl         times, workers, attempts, versions
+master.log, workers/ logs
+checkpoints/         see :mod:`mapreduce_rnn.checkpoint`
+model.safetensors    the best model
+examples.json, figures/, report.html
 """
 
 from __future__ import annotations
@@ -60,8 +60,7 @@ class RunFolder:
             raise CheckpointError(f"cannot resume {self.path}: it has no {CONFIG}, so is no run")
         if not self._resume and self.path.exists():
             raise UsageError(
-                f"{self.path} exists: choose another --run-dir, or go on with "
-                f"--resume {self.path}"
+                f"{self.path} exists: choose another --run-dir, or go on with --resume {self.path}"
             )
         (self.path / "workers").mkdir(parents=True, exist_ok=True)
         self._claim()

@@ -6,39 +6,59 @@ later one resumes from the newest whole checkpoint.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import importlib.metadata
 import logging
 import os
 import platform
 import secrets
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import mapreduce_rnn
 from mapreduce_rnn import checkpoint, runfolder, runlog, runstate
-from mapreduce_rnn.config import TrainConfig, to_dict
+from mapreduce_rnn.config import (
+    CHANGEABLE_ON_RESUME,
+    DeviceConfig,
+    TrainConfig,
+    fields,
+    override,
+    to_dict,
+)
 from mapreduce_rnn.data.store import Store
-from mapreduce_rnn.errors import StoreError
+from mapreduce_rnn.errors import StoreError, UsageError
 from mapreduce_rnn.launch import devices
 from mapreduce_rnn.launch.base import Place
 from mapreduce_rnn.launch.local import LocalLauncher
+from mapreduce_rnn.master import BEST_MODEL, Master
+from mapreduce_rnn.plan import Plan, make_plan, resolve_config
+from mapreduce_rnn.pool import Pool
 from mapreduce_rnn.progress import Console, EndSummary, StartSummary
 from mapreduce_rnn.protocol.messages import Setup
 from mapreduce_rnn.protocol.transport import MasterSocket
+from mapreduce_rnn.report import try_report
 from mapreduce_rnn.runfolder import RunFolder
 from mapreduce_rnn.runlog import JsonLines
 from mapreduce_rnn.runstate import Best, RunState
+from mapreduce_rnn.seeds import model_seed
 from mapreduce_rnn.signals import StopSignals
+from mapreduce_rnn.text import counted
 
 log = logging.getLogger(__name__)
 
 METRICS = "metrics.jsonl"
 EVENTS = "events.jsonl"
+EXAMPLES = "examples.json"
+
+Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -103,7 +123,9 @@ def resume(
     """
     run_dir = Path(run_dir)
     store, config = runfolder.read_config(run_dir)
-    config = dataclasses.replace(config, devices=DeviceConfig())  # may differ from session to session
+    config = dataclasses.replace(
+        config, devices=DeviceConfig()
+    )  # may differ from session to session
     for f in fields():
         if f.name in (changes or {}) and f.section not in CHANGEABLE_ON_RESUME:
             raise UsageError(
@@ -114,26 +136,72 @@ def resume(
 
 
 def dry_run(store: str | Path, config: TrainConfig) -> None:
-    """Say what a run would do; start nothing and write nothing."""
-    opened = _open_store(Path(store))
-    places, config = _resolve(config, _Console(sys.stdout))
-    plan, _ = _plan(config, places, opened)
-    ...
+    """Say what a run would do. Starts no worker and writes nothing; raises as :func:`train`."""
+    opened = open_store(Path(store))
+    console = _console(quiet=False)
+    places, config = _resolve(config, console)
+    plan, _ = _make_plan(config, places, opened)
+    console.start(start_summary(plan, opened, places, run_dir=None, resumed_after=None))
+    console.note(
+        f"dry run: nothing was started; a task takes up to {plan.message_bytes / 1e6:.1f} MB"
+    )
 
 
 def _console(quiet: bool) -> Console:
     return Console(None if quiet else sys.stdout)
 
 
+def open_store(path: Path) -> Store:
+    """A store that can be trained on. Raises StoreError."""
+    store = Store.open(path)
+    for split in ("train", "validation"):
+        if not len(store.split(split)):
+            raise StoreError(
+                f"{path} has no {split} sequences: a run needs both train and validation"
+            )
+    return store
+
+
+def _resolve(config: TrainConfig, console: Console) -> tuple[tuple[Place, ...], TrainConfig]:
+    """Choose the devices and close what the config leaves open."""
+    cores = devices.usable_cores()
+    places = devices.resolve_places(
+        config.devices,
+        environ=os.environ,
+        count_gpus=devices.cuda_device_count,
+        cores=cores,
+    )
+    threads = devices.resolve_threads(config.run.threads, os.environ)
+    kind = places[0].kind
+    warning = devices.thread_warning(threads, len(places), cores) if kind == "cpu" else None
+    if warning:
+        console.note(warning)
+    return places, resolve_config(config, slots=len(places), threads=threads, device=kind)
+
+
+def _make_plan(config: TrainConfig, places: Sequence[Place], store: Store) -> tuple[Plan, Arrays]:
+    """The plan and the initial model, built on the CPU. Imports torch, which takes a while."""
+    import torch
+
+    from mapreduce_rnn.reduce.params import module_arrays
+    from mapreduce_rnn.tasks import make_task
+
+    task = make_task(config, store.meta)
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(model_seed(config.run.seed))
+        model = module_arrays(task.build_model())
+    return make_plan(config, places[0].kind, store, task, model), model
+
+
 class _Session:
-    """Everything a session opens and has to close again."""
+    """What a session opens, uses and closes again."""
 
     def __init__(
         self, store: Path, config: TrainConfig, run_dir: Path, console: Console, *, resume: bool
     ) -> None:
         self._started = time.monotonic()
         self._store = open_store(store)
-        self._places, self._config = resolve(config, console)
+        self._places, self._config = _resolve(config, console)
         self._run_dir = run_dir
         self._console = console
         self._resume = resume
@@ -147,9 +215,214 @@ class _Session:
             runlog.log_to(self._run_dir / "master.log"),
             JsonLines(self._run_dir / EVENTS) as events,
         ):
-            state, reason = self._train(folder, events, signals)
-            signals.check()
-            self._finish(state)
-            ...
-            signals.check()
+            plan, state, reason = self._train(folder, events, signals)
+            self._finish(plan, state, reason, events, signals)
         return RunResult(self._run_dir, reason, state.round, state.best)
+
+    def _train(
+        self, folder: RunFolder, events: JsonLines, signals: StopSignals
+    ) -> tuple[Plan, RunState, str]:
+        run_id = secrets.token_hex(8)
+        self._log_start(events)
+        with MasterSocket(run_id) as socket, self._pool(socket, run_id, events, signals) as pool:
+            plan, initial = _make_plan(self._config, self._places, self._store)
+            state, elapsed = self._first_state(initial, events)
+            folder.write_config(plan.config, self._store_facts(), plan.facts())
+            socket.max_bytes = plan.message_bytes
+            pool.set_up(Setup(to_dict(plan.config), self._store.fingerprint))
+            self._console.start(self._summary(plan, state))
+            with JsonLines(self._run_dir / METRICS) as metrics:
+                master = Master(
+                    plan, self._store, pool, self._run_dir, metrics, events, self._console,
+                    elapsed=elapsed,
+                )  # fmt: skip
+                return plan, *master.run(state, self._started)
+
+    def _pool(
+        self, socket: MasterSocket, run_id: str, events: JsonLines, signals: StopSignals
+    ) -> Pool:
+        def log_worker(**facts: Any) -> None:
+            events.write(_event("worker", **facts))
+
+        threads = self._config.run.threads
+        assert threads is not None
+        launcher = LocalLauncher(
+            self._places,
+            address=socket.address,
+            run_id=run_id,
+            store=self._store.path,
+            log_folder=self._run_dir / "workers",
+            threads=threads,
+        )
+        return Pool(
+            socket,
+            launcher,
+            range(len(self._places)),
+            version=mapreduce_rnn.__version__,
+            max_attempts=self._config.mapreduce.max_attempts,
+            check_signals=signals.check,
+            on_worker=log_worker,
+        )
+
+    def _first_state(self, initial: Arrays, events: JsonLines) -> tuple[RunState, float]:
+        """Where to go on from, and the training seconds up to there."""
+        if not self._resume:
+            return RunState(0, initial), 0.0
+        if not checkpoint.any_in(self._run_dir):  # stopped in round 1: begin again
+            (self._run_dir / METRICS).unlink(missing_ok=True)
+            return RunState(0, initial), 0.0
+        loaded = checkpoint.load(self._run_dir)
+        for warning in loaded.warnings:
+            log.warning(warning)
+            self._console.note(warning)
+        state = runstate.restore(
+            loaded.round, dict(loaded.model), dict(loaded.state), loaded.content
+        )
+        runlog.truncate(self._run_dir / METRICS, loaded.content["metrics_bytes"])
+        events.write(_event("resume", round=state.round))
+        return state, _elapsed(self._run_dir / EVENTS, state.round)
+
+    def _log_start(self, events: JsonLines) -> None:
+        events.write(
+            _event(
+                "start",
+                command=sys.argv,
+                versions=_versions(),
+                host=platform.node(),
+                cpu=_cpu(),
+                devices=[place.device for place in self._places],
+                workers=len(self._places),
+            )
+        )
+
+    def _store_facts(self) -> dict[str, Any]:
+        """The [store] table: what predictions with this model need to know, and where it was."""
+        meta = self._store.meta
+        return {
+            "path": os.path.abspath(self._store.path),
+            "fingerprint": self._store.fingerprint,
+            "features": list(meta.feature_names),
+            "alphabet": list(meta.alphabet),
+        }
+
+    def _summary(self, plan: Plan, state: RunState) -> StartSummary:
+        resumed = state.round if self._resume else None
+        return start_summary(plan, self._store, self._places, self._run_dir, resumed)
+
+    def _finish(
+        self, plan: Plan, state: RunState, reason: str, events: JsonLines, signals: StopSignals
+    ) -> None:
+        """Examples, report and the last words. No failure here takes a trained model away."""
+        seconds = time.monotonic() - self._started
+        best = state.best
+        events.write(
+            _event("end", reason=reason, best_round=best.round if best else None, seconds=seconds)
+        )
+        signals.check()
+        runlog.write_json(self._run_dir / EXAMPLES, self._examples(plan, state))
+        signals.check()
+        report = try_report(self._run_dir, log)
+        signals.check()
+        self._console.end(
+            EndSummary(
+                reason=reason,
+                seconds=seconds,
+                best_round=best.round if best else None,
+                best_loss=best.loss if best else None,
+                best_label_error=best.label_error if best else None,
+                run_dir=self._run_dir,
+                files=_files(best is not None, state.round, report is not None),
+                resume=_resume_command(self._run_dir, plan.rounds),
+            )
+        )
+
+    def _examples(self, plan: Plan, state: RunState) -> dict[str, Any]:
+        from mapreduce_rnn.examples import make_examples
+        from mapreduce_rnn.tasks import make_task
+
+        model = state.model
+        if state.best is not None:
+            model = dict(checkpoint.load_model(self._run_dir / BEST_MODEL))
+        task = make_task(plan.config, self._store.meta)
+        return make_examples(self._store, task, model, plan.validation.indices)
+
+
+def start_summary(
+    plan: Plan,
+    store: Store,
+    places: Sequence[Place],
+    run_dir: Path | None,
+    resumed_after: int | None,
+) -> StartSummary:
+    """What the console says before round 1."""
+    config = plan.config
+    assert config.run.threads is not None
+    return StartSummary(
+        store=store.path.name,
+        train_sequences=len(plan.train.indices),
+        validation_sequences=len(plan.validation.indices),
+        infeasible=plan.train.infeasible + plan.validation.infeasible,
+        devices=describe_places(places),
+        threads=config.run.threads,
+        slots=plan.slots,
+        model=f"bidirectional LSTM, {counted(config.model.layers, 'layer')} of "
+        f"{config.model.units} units",
+        parameters=plan.parameters,
+        buckets=len(plan.epoch.buckets.boundaries),
+        expected_padding=plan.epoch.padding,
+        steps_per_epoch=sum(plan.epoch.steps),
+        constant_label_error=plan.constant_label_error,
+        stop=config.stop,
+        run_dir=run_dir,
+        resumed_after=resumed_after,
+    )
+
+
+def describe_places(places: Sequence[Place]) -> str:
+    """ "2 CPU workers", or the GPUs by their tokens."""
+    if places[0].kind == "cpu":
+        return counted(len(places), "CPU worker")
+    tokens = ", ".join(place.token for place in places)
+    return f"{counted(len(places), 'GPU worker')} on {tokens}"
+
+
+def _files(best: bool, last_round: int, report: bool) -> list[str]:
+    named = {
+        f"{BEST_MODEL} (best)": best,
+        f"{checkpoint.folder('', last_round)}/ (last)": True,
+        METRICS: True,
+        "report.html": report,
+    }
+    return [name for name, there in named.items() if there]
+
+
+def _resume_command(run_dir: Path, rounds: int) -> list[str]:
+    more = str(2 * rounds)
+    return ["mapreduce-rnn", "train", "--resume", str(run_dir), "--epochs", more]
+
+
+def _event(kind: str, **facts: Any) -> dict[str, Any]:
+    return {"event": kind, "time": time.time(), **facts}
+
+
+def _elapsed(events: Path, round: int) -> float:
+    """Training seconds up to the end of a round, as its newest event tells."""
+    if round == 0:
+        return 0.0
+    told = [e for e in runlog.read_lines(events).records if e.get("event") == "round"]
+    return next((float(e["elapsed"]) for e in reversed(told) if e.get("round") == round), 0.0)
+
+
+def _versions() -> dict[str, str]:
+    packages = ("torch", "numpy", "pyzmq", "msgpack")
+    found = {name: importlib.metadata.version(name) for name in packages}
+    return {"mapreduce_rnn": mapreduce_rnn.__version__, "python": platform.python_version()} | found
+
+
+def _cpu() -> str:
+    """Name of the processor, as Linux tells it."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()

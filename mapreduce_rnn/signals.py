@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as a question the master asks between two steps, never in the middle of one."""
+"""SIGINT and SIGTERM as a question that is asked between two steps, never in one."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ it: it may be killed at any moment.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import sys
 import traceback
@@ -21,6 +20,7 @@ from mapreduce_rnn.errors import MapReduceRnnError, StoreError
 from mapreduce_rnn.protocol.messages import (
     Hello,
     MapTask,
+    Ready,
     ScoreTask,
     Setup,
     Stop,
@@ -37,7 +37,7 @@ def main() -> int:
     options = _parser().parse_args()
     die_with_parent(options.parent)
     store = Store.open(options.store)
-    with WorkerChannel(options.connect, name=options.name, run_id=options.run) as channel:
+    with WorkerChannel(options.connect, options.run, options.name) as channel:
         channel.send(Hello(mapreduce_rnn.__version__, options.device, os.getpid()))
         try:
             _serve(channel, options, store)
@@ -85,7 +85,9 @@ def _set_up(
         device = prepare_device(
             options.device, threads=options.threads, deterministic=config.run.deterministic
         )
-        return make_context(config, store, device)
+        context = make_context(config, store, device)
+        channel.send(Ready("; ".join(context.task.notes(device))))
+        return context
     except Exception as error:
         channel.send(TaskFailed(None, 0, 0, 0, _told(error)))
         return None
@@ -97,8 +99,10 @@ def _run_task(channel: WorkerChannel, context: Context, task: MapTask | ScoreTas
 
     channel.steps = 0
     try:
-        run = map_task if isinstance(task, MapTask) else score_task
-        channel.send(run(context, task, on_step))
+        if isinstance(task, MapTask):
+            channel.send(map_task(context, task, on_step))
+        else:
+            channel.send(score_task(context, task, on_step))
     except Exception as error:
         key = task.key
         channel.send(TaskFailed(key.kind, key.round, key.slot, task.attempt, _told(error)))

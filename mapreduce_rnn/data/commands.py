@@ -105,7 +105,8 @@ def _add_kanjivg(formats: Any) -> None:
         help="folder of KanjiVG's SVG files (the installed package kanjivg)",
     )  # fmt: skip
     parser.add_argument(
-        "--characters", action="store_true",
+        "--characters",
+        action="store_true",
         help="single characters (lines of them: lengths as uneven as in real handwriting)",
     )
     parser.add_argument(
@@ -124,7 +125,8 @@ def _add_npz(formats: Any) -> None:
 def _add_common(parser: argparse.ArgumentParser, read: Any) -> None:
     parser.add_argument("store", metavar="STORE", type=Path, help="new folder for the store")
     parser.add_argument(
-        "--skip-bad", action="store_true",
+        "--skip-bad",
+        action="store_true",
         help="leave bad sequences out and name them (off: they are listed, no store is made)",
     )
     parser.set_defaults(run=run, act=_import, read=read)

@@ -1,12 +1,12 @@
 """What a store consists of: the files in its folder and the facts in its meta.json.
 
-    meta.json            this module's Meta
-    frames.npy           (total_frames, features)  float32, float16 or uint8
-    frame_offsets.npy    (n + 1,) int64            sequence i is frames[o[i]:o[i + 1]]
-    labels.npy           (total_labels,) int32     1..K; label k means alphabet[k - 1]
-    label_offsets.npy    (n + 1,) int64
-    split.npy            (n,) int8                 index into SPLITS
-    ids.txt              n lines, UTF-8
+meta.json            this module's Meta
+frames.npy           (total_frames, features)  float32, float16 or uint8
+frame_offsets.npy    (n + 1,) int64            sequence i is frames[o[i]:o[i + 1]]
+labels.npy           (total_labels,) int32     1..K; label k means alphabet[k - 1]
+label_offsets.npy    (n + 1,) int64
+split.npy            (n,) int8                 index into SPLITS
+ids.txt              n lines, UTF-8
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
     worker                                  master
       Hello        ------------------------>           who I am, what I run on
                    <------------------------  Setup    resolved config, store
+      Ready        ------------------------>           set up, give me tasks
       MapResult    <------------------------  MapTask  train on a shard
       ScoreResult  <------------------------  ScoreTask  score validation sequences
       TaskFailed   ------------------------>           a task raised
@@ -53,6 +54,13 @@ class Setup:
 
     config: Mapping[str, Any]  # resolved config, as config.to_dict gives it
     fingerprint: str  # of the store, so that a worker with another one refuses
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The worker is set up: model built, device awake."""
+
+    notes: str  # what the task does differently on this device, for the log; may be empty
 
 
 @dataclass(frozen=True)
@@ -150,6 +158,7 @@ class Stop:
 Message = (
     Hello
     | Setup
+    | Ready
     | MapTask
     | MapResult
     | ScoreTask

@@ -69,7 +69,7 @@ _LAYOUT: Mapping[str, tuple[int, str]] = {  # number of dimensions, kind
 _PER_SEQUENCE = ("texts", "groups", "split", "ids")
 
 
-class _MalformedError(Exception):
+class _LayoutError(Exception):
     """What is wrong with the arrays, without the file's name."""
 
 
@@ -79,23 +79,23 @@ def read(file: Path) -> Import:
         return _to_import(file.name, _load(file))
     except OSError as error:
         raise ImportRefused(f"cannot read {file}: {error.strerror or error}") from None
-    except _MalformedError as error:
+    except _LayoutError as error:
         raise ImportRefused(f"{file}: {error}") from None
 
 
 def _load(file: Path) -> Arrays:
     with file.open("rb") as opened:
         if not zipfile.is_zipfile(opened):
-            raise _MalformedError("not an .npz file, or not a whole one; write it with numpy.savez")
+            raise _LayoutError("not an .npz file, or not a whole one; write it with numpy.savez")
     arrays: Arrays = {}
     with np.load(file, allow_pickle=False) as archive:
         for name in archive.files:
             if name not in _LAYOUT:
-                raise _MalformedError(f"unknown array {name!r}, expected some of {', '.join(_LAYOUT)}")
+                raise _LayoutError(f"unknown array {name!r}, expected some of {', '.join(_LAYOUT)}")
             try:
                 arrays[name] = archive[name]
             except (ValueError, EOFError, zipfile.BadZipFile, zlib.error):
-                raise _MalformedError(f"array {name!r} is damaged or holds Python objects") from None
+                raise _LayoutError(f"array {name!r} is damaged or holds Python objects") from None
     return arrays
 
 
@@ -119,13 +119,13 @@ def _to_import(name: str, arrays: Arrays) -> Import:
 def _check_types(arrays: Arrays) -> None:
     labels = {"texts"} & arrays.keys() or {"labels", "label_offsets"}
     if missing := sorted(({"frames", "offsets"} | labels) - arrays.keys()):
-        raise _MalformedError(f"array {missing[0]!r} is missing; see `data import npz --help`")
+        raise _LayoutError(f"array {missing[0]!r} is missing; see `data import npz --help`")
     if "texts" in arrays and {"labels", "label_offsets"} & arrays.keys():
-        raise _MalformedError("expected either texts or labels, got both")
+        raise _LayoutError("expected either texts or labels, got both")
     for name, array in arrays.items():
         dimensions, kind = _LAYOUT[name]
         if array.ndim != dimensions or array.dtype.kind not in _KINDS[kind]:
-            raise _MalformedError(
+            raise _LayoutError(
                 f"expected {name} to be {kind} in {dimensions} dimensions, "
                 f"got {array.dtype} of shape {array.shape}"
             )
@@ -142,17 +142,19 @@ def _check_lengths(arrays: Arrays) -> list[str]:
         _check_offsets("label_offsets", arrays["label_offsets"], len(arrays["labels"]))
     for name in expected.keys() & arrays.keys():
         if len(arrays[name]) != expected[name]:
-            raise _MalformedError(f"expected {expected[name]} {name}, got {len(arrays[name])}")
+            raise _LayoutError(f"expected {expected[name]} {name}, got {len(arrays[name])}")
     return [str(name) for name in arrays.get("ids", np.arange(n)).tolist()]
 
 
 def _check_offsets(name: str, offsets: NDArray[Any], total: int) -> None:
     if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != total:
         ends = f"{offsets[0]} .. {offsets[-1]}" if len(offsets) else "none"
-        raise _MalformedError(f"expected {name} from 0 to {total}, one more than sequences, got {ends}")
+        raise _LayoutError(
+            f"expected {name} from 0 to {total}, one more than sequences, got {ends}"
+        )
     falls = np.flatnonzero(offsets[1:] < offsets[:-1])
     if falls.size:
-        raise _MalformedError(f"expected {name} that never decrease, got a fall after [{falls[0]}]")
+        raise _LayoutError(f"expected {name} that never decrease, got a fall after [{falls[0]}]")
 
 
 def _splits(arrays: Arrays, ids: list[str]) -> list[str]:
@@ -163,7 +165,7 @@ def _splits(arrays: Arrays, ids: list[str]) -> list[str]:
         return ["validation" if group in held_out else "train" for group in groups]
     splits: list[str] = arrays["split"].tolist()
     if unknown := sorted(set(splits) - set(SPLITS)):
-        raise _MalformedError(f"expected split to be {', '.join(SPLITS)}, got {unknown[0]!r}")
+        raise _LayoutError(f"expected split to be {', '.join(SPLITS)}, got {unknown[0]!r}")
     _check_apart(groups, splits)
     return splits
 
@@ -172,7 +174,7 @@ def _check_apart(groups: list[str], splits: list[str]) -> None:
     first: dict[str, str] = {}
     for group, split in zip(groups, splits, strict=True):
         if first.setdefault(group, split) != split:
-            raise _MalformedError(f"group {group!r} is in both {first[group]} and {split}")
+            raise _LayoutError(f"group {group!r} is in both {first[group]} and {split}")
 
 
 def _held_out(groups: set[str]) -> set[str]:
@@ -191,7 +193,7 @@ def _alphabet(arrays: Arrays, splits: list[str]) -> tuple[str, ...]:
         highest = max((_labels(arrays, int(i)).max(initial=0) for i in training), default=0)
         found = [str(k) for k in range(1, int(highest) + 1)]
     if not found:
-        raise _MalformedError("no training sequence has a label")
+        raise _LayoutError("no training sequence has a label")
     return tuple(found)
 
 
