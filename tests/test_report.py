@@ -8,19 +8,20 @@ import re
 import subprocess
 import sys
 from html import unescape
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import ATTRIBUTION, round_event, write_run
 
 from mapreduce_rnn.errors import UsageError
-from mapreduce_rnn.report import figures, try_report, write_report
+from mapreduce_rnn.report import figures, strokes, try_report, write_report
 from mapreduce_rnn.report.html import differing, page
 from mapreduce_rnn.report.run import Example, Run, read_run
 from mapreduce_rnn.report.style import LIGHT
 from mapreduce_rnn.report.tables import run_verdict, summary, validation_table
 from mapreduce_rnn.runlog import JsonLines
+from runs import ATTRIBUTION, round_event, write_run
 
 NO_SCORE = {"validation": {"loss": None, "label_error": None, "edits": 0, "reference": 0}}
 
@@ -77,7 +78,7 @@ def test_examples_are_numbered_as_in_the_figure_and_marked_where_they_differ(
     reported: Path,
 ) -> None:
     run = read_run(reported)
-    figure = figures.examples(run, LIGHT, figures.WIDE)
+    figure = strokes.examples(run, LIGHT, figures.WIDE)
     titles = [axis.get_title(loc="left") for axis in figure.axes]
     assert titles[:2] == ["1:  0 edits / 1 label", "2:  2 edits / 3 labels"]
     text = page(run, ())
@@ -137,10 +138,21 @@ def test_the_figure_compares_with_the_constant_output_on_time_and_epochs(reporte
 def test_no_line_is_drawn_to_a_point_after_a_pen_up_jump() -> None:
     points = ((0.0, 0.0, True), (1.0, 0.0, False), (5.0, 0.0, True), (9.0, 3.0, True))
     run = Run(Path("run"), examples=(Example("a", (), (), 0, points),))
-    line = figures.examples(run, LIGHT, figures.WIDE).axes[0].lines[0]
+    line = strokes.examples(run, LIGHT, figures.WIDE).axes[0].lines[0]
     x = ["gap" if math.isnan(value) else value for value in line.get_xdata()]  # type: ignore[union-attr]
     assert x == ["gap", 0.0, 1.0, "gap", 5.0, "gap", 9.0]
     assert [x[i] for i in line.get_markevery()] == [5.0, 9.0]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("width", [10.0, 3.7])
+def test_examples_keep_one_scale_and_do_not_overlap(width: float) -> None:
+    extents = [(0.0, 0.0), (1.0, 1.0), (0.5, 2.0), (9.0, 1.0), (3.0, 0.0)]
+    panels = strokes.place(extents, width)
+    assert len({panel.scale for panel in panels}) == 1
+    assert all(panel.left > 0 and panel.left + panel.width < width for panel in panels)
+    for first, second in combinations(panels, 2):
+        beside = first.left + first.width < second.left
+        assert beside or first.top + first.height < second.top
 
 
 @pytest.mark.parametrize("format", [figures.WIDE, figures.NARROW])
@@ -150,7 +162,7 @@ def test_odd_runs_can_be_drawn(reported: Path, format: figures.Format) -> None:
     flat = Example("$x^", (), (), 0, tuple((float(i), 0.0, i == 0) for i in range(500)))
     lost = Example("nan", (), (), 0, ((math.nan, math.nan, True),))
     odd = dataclasses.replace(run, examples=(dot, flat, lost), attribution="漢字 $\\frac{ (c) é\n")
-    assert figures.png(figures.examples(odd, LIGHT, format), format)
+    assert figures.png(strokes.examples(odd, LIGHT, format), format)
     blank = tuple(dataclasses.replace(r, elapsed=math.nan, validation=None) for r in run.rounds)
     assert figures.png(
         figures.training(dataclasses.replace(run, rounds=blank[:1]), LIGHT, format), format

@@ -2,8 +2,6 @@
 
 pyplot picks a window system from the environment and keeps every figure open; a Figure with an
 Agg canvas of its own does neither, so a plot works on any machine and goes when it is dropped.
-No text from the data is drawn but the attribution: the font that comes with matplotlib lacks
-Chinese and Japanese characters.
 """
 
 from __future__ import annotations
@@ -22,9 +20,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from PIL import Image
 
-from mapreduce_rnn.report.run import Example, Run
+from mapreduce_rnn.report.run import Run
 from mapreduce_rnn.report.style import Theme
-from mapreduce_rnn.text import counted, percent
+from mapreduce_rnn.text import percent
 
 _LOG_FROM = 10.0  # ratio of largest to smallest loss above which the axis is logarithmic
 _COLOURS = 128
@@ -105,7 +103,7 @@ def _errors(axis: Axes, run: Run, where: dict[int, float], theme: Theme) -> None
     if run.best is not None and run.best.validation is not None:
         _ring(axis, where[run.best.number], 100 * run.best.validation.label_error, theme)
     axis.set_ylabel("label error (%)")
-    axis.set_ylim(0, 1.08 * max([100.0, *_finite(y for _, y in scored), *_finite([constant])]))
+    axis.set_ylim(0, 1.08 * max([100.0, *finite(y for _, y in scored), *finite([constant])]))
 
 
 def _line(
@@ -114,13 +112,13 @@ def _line(
     """A line with a gap at every NaN; a point alone between gaps keeps a marker."""
     x, y = [p[0] for p in points], [p[1] for p in points]
     seen = [math.isfinite(a) and math.isfinite(b) for a, b in points]
-    marked = list(range(len(seen))) if len(seen) <= _MARKED else _alone(seen)
+    marked = list(range(len(seen))) if len(seen) <= _MARKED else alone(seen)
     if any(seen):
         axis.plot(x, y, color=colour, label=label, marker="o", markersize=3.2, markevery=marked,
                   linewidth=1.3 if dashed else 1.9, linestyle="--" if dashed else "-")  # fmt: skip
 
 
-def _alone(seen: Sequence[bool]) -> list[int]:
+def alone(seen: Sequence[bool]) -> list[int]:
     """Positions of true values without a true neighbour."""
     around = [False, *seen, False]
     return [i for i, here in enumerate(seen) if here and not (around[i] or around[i + 2])]
@@ -132,7 +130,7 @@ def _ring(axis: Axes, x: float, y: float, theme: Theme, label: str | None = None
 
 
 def _loss_scale(axis: Axes, losses: Sequence[float]) -> None:
-    positive = [y for y in _finite(losses) if y > 0]
+    positive = [y for y in finite(losses) if y > 0]
     if positive and max(positive) > _LOG_FROM * min(positive):
         axis.set_yscale("log")
         _plain_log_ticks(axis.yaxis)
@@ -170,18 +168,18 @@ def _finish(axes: Sequence[Axes], format: Format) -> None:
             right.set_title(" ")  # as high as the legend, or the panels differ in height
     for axis in axes:
         axis.set_xlim(left=0)
-        if not any(len(line.get_xdata()) and _finite(line.get_xdata()) for line in axis.lines):  # type: ignore[arg-type]
+        if not any(len(line.get_xdata()) and finite(line.get_xdata()) for line in axis.lines):  # type: ignore[arg-type]
             axis.text(0.5, 0.5, "no figures in this run", transform=axis.transAxes, ha="center")
 
 
 def _time_unit(elapsed: Iterable[float]) -> tuple[str, float]:
-    longest = max(_finite(elapsed), default=0.0)
+    longest = max(finite(elapsed), default=0.0)
     if longest < 180:
         return "s", 1.0
     return ("min", 60.0) if longest < 3 * 3600 else ("h", 3600.0)
 
 
-def _finite(values: Iterable[float]) -> list[float]:
+def finite(values: Iterable[float]) -> list[float]:
     return [value for value in values if math.isfinite(value)]
 
 
@@ -206,59 +204,3 @@ def buckets(run: Run, theme: Theme, format: Format) -> Figure:
         _plain_log_ticks(axis.yaxis)
         axis.legend(loc="upper left")
         return figure
-
-
-def examples(run: Run, theme: Theme, format: Format) -> Figure:
-    """Pen strokes of up to six sequences, numbered as in the page, with their edits."""
-    shown = run.drawn
-    long = any(_aspect(example) > 5 for example in shown)
-    columns = 1 if format.narrow or long else 2
-    rows = [shown[i:i + columns] for i in range(0, len(shown), columns)]  # fmt: skip
-    heights = [_row_height(row, format.width / columns) for row in rows]
-    with style.context(["default", theme.rc()]):
-        figure = Figure(figsize=(format.width, sum(heights) + 0.35), layout="constrained")
-        figure.get_layout_engine().set(h_pad=0.06)  # type: ignore[union-attr, call-arg]
-        axes = figure.subplots(len(rows), columns, squeeze=False, height_ratios=heights)
-        for number, (axis, example) in enumerate(zip(axes.flat, shown, strict=False), 1):
-            _strokes(axis, example, theme)
-            labels = counted(len(example.reference), "label")
-            axis.set_title(f"{number}:  {counted(example.edits, 'edit')} / {labels}")
-        for axis in axes.flat:
-            axis.set_axis_off()
-        figure.supxlabel(_drawable(run.attribution), fontsize=7, color=theme.muted, x=0.01,
-                         ha="left", parse_math=False, wrap=True)  # fmt: skip
-        return figure
-
-
-def _strokes(axis: Axes, example: Example, theme: Theme) -> None:
-    """A line from point to point, none to a point that begins after a pen-up jump."""
-    x: list[float] = []
-    y: list[float] = []
-    for here_x, here_y, jump in example.points:
-        x += [math.nan, here_x] if jump else [here_x]
-        y += [math.nan, here_y] if jump else [here_y]
-    width = 1.7 if len(x) < 400 else 1.2
-    dots = _alone([math.isfinite(value) for value in x])  # strokes of one point
-    axis.plot(x, y, color=theme.ink, linewidth=width, marker="o", markersize=2 * width,
-              markeredgewidth=0, markevery=dots)  # fmt: skip
-    axis.set_aspect("equal", anchor="NW")
-    axis.margins(0.02)
-
-
-def _aspect(example: Example) -> float:
-    width, height = (
-        max(values, default=0.0) - min(values, default=0.0)
-        for values in (_finite(p[i] for p in example.points) for i in (0, 1))
-    )
-    return width / height if height > 0 else 10.0
-
-
-def _row_height(row: Sequence[Example], width: float) -> float:
-    """Inches for the strokes at full width, within reason, and their title."""
-    return 0.35 + max(min(max(width / max(_aspect(e), 0.1), 0.5), 1.6) for e in row)
-
-
-def _drawable(text: str) -> str:
-    """What the font has of ``text``."""
-    return "".join(c if c.isprintable() else " " for c in text).encode(
-        "latin-1", "replace").decode("latin-1")  # fmt: skip

@@ -37,7 +37,7 @@ class Picture:
 def draw(run: Run) -> tuple[Picture, ...]:
     """Every figure for which the run has data."""
     with _quiet_matplotlib():
-        from mapreduce_rnn.report import figures
+        from mapreduce_rnn.report import figures, strokes
 
         pictures = []
         if run.rounds:
@@ -45,7 +45,7 @@ def draw(run: Run) -> tuple[Picture, ...]:
         if run.plan.boundaries:
             pictures.append(_picture("buckets", "Buckets", _buckets(run), run, figures.buckets))
         if run.drawn:
-            pictures.append(_picture("examples", "Examples", _examples(run), run, figures.examples))
+            pictures.append(_picture("examples", "Examples", _examples(run), run, strokes.examples))
         return tuple(pictures)
 
 
