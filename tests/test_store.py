@@ -77,7 +77,7 @@ def test_splits_hold_their_own_indices_in_order(tmp_path: Path) -> None:
 
 def test_mean_and_deviation_are_those_of_the_training_frames(tmp_path: Path) -> None:
     def shifted(name: str, length: int, split: str = "train") -> Sequence:
-        frames = np.random.default_rng(length).normal(size=(length, 2)) + [4096, 0]
+        frames = np.random.default_rng(length).normal(4096, size=(length, 2))
         frames[:, 1] = 0.1
         return Sequence(name, frames.astype(np.float32), [1], split)
 

@@ -181,7 +181,7 @@ def describe(store: Store) -> list[str]:
         ("features", f"{len(meta.feature_names)} {meta.dtype}: {', '.join(meta.feature_names)}"),
         ("labels", f"{store.label_lengths.mean():.1f} a sequence out of {len(meta.alphabet)}"),
         *_left_out(meta),
-        ("on disk", _size(sum(meta.sizes.values()))),
+        ("on disk", size(sum(meta.sizes.values()))),
         ("attribution", meta.attribution),
     ]
     return [line for name, text in facts if text for line in _lines(name, text)]
@@ -207,12 +207,13 @@ def _some(ids: tuple[str, ...]) -> str:
     return ", ".join(ids[:_NAMED]) + (", .." if len(ids) > _NAMED else "")
 
 
-def _size(size: float) -> str:
+def size(count: float) -> str:
+    """A number of bytes for people, in three digits."""
     units = ["bytes", "kB", "MB", "GB", "TB"]
-    while size >= 999.5 and len(units) > 1:
-        size /= 1000
+    while count >= 999.5 and len(units) > 1:
+        count /= 1000
         del units[0]
-    return f"{size:.3g} {units[0]}"
+    return f"{count:.3g} {units[0]}"
 
 
 def _lines(name: str, text: str) -> list[str]:

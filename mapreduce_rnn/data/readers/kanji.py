@@ -74,8 +74,8 @@ class _Walk:
     def strokes(self, group: Element, components: tuple[Component, ...]) -> Iterator[Stroke]:
         for child in group:
             # Local names: the URI of the kvg namespace differs between versions.
-            values = {name.rpartition("}")[2]: value for name, value in child.attrib.items()}
-            if child.tag.endswith("}path"):
+            values = {_local(name): value for name, value in child.attrib.items()}
+            if _local(child.tag) == "path":
                 yield _stroke(values, components)
             elif "element" in values:
                 yield from self.strokes(child, (*components, self._component(values)))
@@ -89,6 +89,11 @@ class _Walk:
         if part == "1" or key not in self.first_parts:
             self.first_parts[key] = self.groups
         return Component(element, self.groups, self.first_parts[key])
+
+
+def _local(name: str) -> str:
+    """{uri}name without the URI."""
+    return name.rpartition("}")[2]
 
 
 def _stroke(values: dict[str, str], components: tuple[Component, ...]) -> Stroke:

@@ -72,15 +72,14 @@ def read(folder: Path | None, *, lines: bool, seed: int) -> Import:
     The split is fixed, and so are the validation lines: only training lines depend on ``seed``,
     so runs on stores of different seeds are scored on the same sequences.
 
-    Raises ImportRefused if the package is missing or there is no file of a kanji.
+    Raises ImportRefused if the package is missing or no training character can be read.
     """
     files = _package_files() if folder is None else list(folder.glob("*.svg"))
     files = sorted((f for f in files if _is_kanji(f)), key=lambda file: file.name)
-    if not files:
-        where = folder if folder is not None else f"the package {PACKAGE}"
-        raise ImportRefused(f"expected SVG files of KanjiVG, such as 04e00.svg, in {where}")
     characters, unreadable = _read_all(files)
     training = [c for c in characters if not in_validation(c.code)]
+    if not training:
+        raise ImportRefused(_nothing(folder, len(files), unreadable))
     components = label_components(training)
     alphabet = sorted({symbol for c in training for symbol in label(c, components)})
     drawn, unknown = _draw_all(characters, components, alphabet)
@@ -109,6 +108,15 @@ def _package_files() -> list[Path]:
             "or name a folder with the SVG files"
         ) from None
     return [Path(str(file.locate())) for file in files if file.suffix == ".svg"]
+
+
+def _nothing(folder: Path | None, files: int, unreadable: list[Unreadable]) -> str:
+    where = folder if folder is not None else f"the package {PACKAGE}"
+    first = f", the first, {unreadable[0].id}: {unreadable[0].reason}" if unreadable else ""
+    return (
+        f"expected SVG files of KanjiVG, such as 04e00.svg, in {where}: "
+        f"{files} found, {len(unreadable)} unreadable{first}"
+    )
 
 
 def _is_kanji(file: Path) -> bool:
