@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mapreduce_rnn.data.readers import kanjivg
 from mapreduce_rnn.data.readers.base import Import
-from mapreduce_rnn.data.readers.bezier import cubic_segments, sample_path
+from mapreduce_rnn.data.readers.bezier import cubic_segments, sample_paths
 from mapreduce_rnn.data.readers.kanji import label, label_components, read_character
 from mapreduce_rnn.data.store import Sequence, Store, Unreadable, write_store
 from mapreduce_rnn.errors import ImportRefused
@@ -74,11 +74,11 @@ def test_a_mirrored_curve_without_one_before_starts_at_the_pen() -> None:
 )  # fmt: skip
 def test_other_paths_are_refused(path: str) -> None:
     with pytest.raises(ValueError, match="expected"):
-        sample_path(path, 8.0)
+        sample_paths([path], 8.0)
 
 
 def test_points_on_a_straight_line_are_evenly_spaced_whatever_the_speed() -> None:
-    points = sample_path("M0,0c0,0,1,0,40,0", 8.0)  # slow at first, then fast
+    [points] = sample_paths(["M0,0c0,0,1,0,40,0"], 8.0)  # slow at first, then fast
     np.testing.assert_allclose(points, np.arange(6) * 8.0, atol=0.05)
 
 
@@ -88,15 +88,21 @@ def test_points_on_a_straight_line_are_evenly_spaced_whatever_the_speed() -> Non
 )
 def test_a_stroke_never_vanishes_and_keeps_its_ends(x: list[float], y: list[float]) -> None:
     start, *rest = [f"{a:.4f},{b:.4f}" for a, b in zip(x, y, strict=True)]
-    points = sample_path(f"M{start}C{' '.join(rest)}", 8.0)
+    [points] = sample_paths([f"M{start}C{' '.join(rest)}"], 8.0)
     assert len(points) >= 2
     np.testing.assert_allclose(points[[0, -1]], [x[0] + 1j * y[0], x[3] + 1j * y[3]], atol=1e-4)
     assert np.abs(np.diff(points)).max() <= 12.0  # below half a step, one is stretched
 
 
 def test_a_dot_keeps_two_points() -> None:
-    assert len(sample_path("M5,5c0,0,0,0,0,0", 8.0)) == 2
-    assert len(sample_path("M5,5c0.1,0,0.2,0,0.3,0", 8.0)) == 2
+    dots = sample_paths(["M5,5c0,0,0,0,0,0", "M5,5c0.1,0,0.2,0,0.3,0"], 8.0)
+    assert [len(points) for points in dots] == [2, 2]
+
+
+def test_strokes_sampled_together_do_not_touch_each_other() -> None:
+    paths = ["M0,0c0,0,5,40,40,0", "M5,5c0,0,0,0,0,0", "M90,90C0,1,2,3,4,5", "M4,5c1,1,9,9,20,0"]
+    for path, together in zip(paths, sample_paths(paths, 8.0), strict=True):
+        np.testing.assert_allclose(together, sample_paths([path], 8.0)[0], atol=1e-9)
 
 
 # ---- labels

@@ -7,6 +7,7 @@ Grammar: https://www.w3.org/TR/SVG11/paths.html, of which M, m, C, c, S and s ar
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,20 +22,36 @@ _T = np.linspace(0.0, 1.0, _DENSE)
 _BERNSTEIN = np.stack([(1 - _T) ** 3, 3 * (1 - _T) ** 2 * _T, 3 * (1 - _T) * _T**2, _T**3]) + 0j
 
 
-def sample_path(path: str, spacing: float) -> NDArray[np.complex128]:
-    """Points along a path, first and last included, complex (T,).
+def sample_paths(paths: Sequence[str], spacing: float) -> list[NDArray[np.complex128]]:
+    """Points along each path, first and last included, complex (T,).
 
-    The length is divided into the whole number of equal steps that comes closest to ``spacing``,
+    A length is divided into the whole number of equal steps that comes closest to ``spacing``,
     at least one: a dot keeps two points, however short it is.
 
     Raises ValueError for what is not one line of cubic curves.
     """
-    curve = (cubic_segments(path) @ _BERNSTEIN).ravel()
-    arc = np.zeros(len(curve))
-    np.cumsum(np.abs(np.diff(curve)), out=arc[1:])
-    steps = max(1, round(float(arc[-1]) / spacing))
-    points: NDArray[np.complex128] = np.interp(np.arange(steps) * (arc[-1] / steps), arc, curve)
-    return np.append(points, curve[-1])
+    segments = [cubic_segments(path) for path in paths]
+    stops = np.cumsum([_DENSE * len(curves) for curves in segments])
+    starts = np.concatenate([[0], stops[:-1]])
+    # All strokes at once, for a few numpy calls in place of hundreds. Arc length goes on from one
+    # stroke to the next after a gap, so that no position belongs to two.
+    dense: NDArray[np.complex128] = (np.concatenate(segments) @ _BERNSTEIN).ravel()
+    arc = np.zeros(len(dense))
+    arc[1:] = np.abs(dense[1:] - dense[:-1])
+    arc[starts[1:]] = spacing
+    np.cumsum(arc, out=arc)
+    positions = [
+        _steps(first, last, spacing)
+        for first, last in zip(arc[starts].tolist(), arc[stops - 1].tolist(), strict=True)
+    ]
+    points: NDArray[np.complex128] = np.interp(np.concatenate(positions), arc, dense)
+    ends = np.cumsum([len(steps) for steps in positions]).tolist()
+    return [points[i:j] for i, j in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def _steps(first: float, last: float, spacing: float) -> NDArray[np.float64]:
+    count = max(1, round((last - first) / spacing))
+    return first + np.arange(count + 1, dtype=np.float64) * ((last - first) / count)
 
 
 def cubic_segments(path: str) -> NDArray[np.complex128]:

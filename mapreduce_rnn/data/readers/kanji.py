@@ -14,7 +14,7 @@ import numpy as np
 from defusedxml.ElementTree import parse
 from numpy.typing import NDArray
 
-from mapreduce_rnn.data.readers.bezier import sample_path
+from mapreduce_rnn.data.readers.bezier import sample_paths
 
 BOX = 109.0  # side of a character's square, in SVG units
 SPACING = 8.0  # between points: about 71 a character
@@ -58,10 +58,18 @@ def read_character(file: Path) -> Character:
         The file cannot be read, is not XML, is an attack, or holds no strokes as expected.
     """
     root = parse(file).getroot()
-    strokes = tuple(_Walk().strokes(root, ())) if root is not None else ()
-    if not strokes:
+    drawn = list(_Walk().strokes(root, ())) if root is not None else []
+    if not drawn:
         raise ValueError("there are no strokes in it")
+    sampled = sample_paths([path for path, _, _ in drawn], SPACING)
+    strokes = tuple(
+        Stroke(points.conj() / BOX + 1j, type_, components)  # SVG counts y downward
+        for points, (_, type_, components) in zip(sampled, drawn, strict=True)
+    )
     return Character(int(file.stem, 16), strokes)
+
+
+_Drawn = tuple[str, str, tuple[Component, ...]]
 
 
 @dataclass
@@ -71,24 +79,30 @@ class _Walk:
     groups: int = 0
     first_parts: dict[tuple[str, str], int] = field(default_factory=dict)  # the latest of each
 
-    def strokes(self, group: Element, components: tuple[Component, ...]) -> Iterator[Stroke]:
+    def strokes(self, group: Element, components: tuple[Component, ...]) -> Iterator[_Drawn]:
+        """Path, base type and components of each stroke."""
         for child in group:
-            # Local names: the URI of the kvg namespace differs between versions.
-            values = {_local(name): value for name, value in child.attrib.items()}
-            if _local(child.tag) == "path":
-                yield _stroke(values, components)
-            elif "element" in values:
-                yield from self.strokes(child, (*components, self._component(values)))
-            else:
-                yield from self.strokes(child, components)
+            tag = _local(child.tag)
+            if tag == "path":
+                yield *_path_and_type(_attributes(child)), components
+            elif tag == "g":
+                yield from self.strokes(child, (*components, *self._component(child)))
 
-    def _component(self, values: dict[str, str]) -> Component:
-        element, part = values["element"], values.get("part", "1")
-        key = (element, values.get("number", ""))
+    def _component(self, group: Element) -> list[Component]:
+        """The component that a group is; none if it only holds others together."""
+        values = _attributes(group)
+        if "element" not in values:
+            return []
+        key = (values["element"], values.get("number", ""))
         self.groups += 1
-        if part == "1" or key not in self.first_parts:
+        if values.get("part", "1") == "1" or key not in self.first_parts:
             self.first_parts[key] = self.groups
-        return Component(element, self.groups, self.first_parts[key])
+        return [Component(values["element"], self.groups, self.first_parts[key])]
+
+
+def _attributes(element: Element) -> dict[str, str]:
+    """By local name: the URI of the kvg namespace differs between versions."""
+    return {_local(name): value for name, value in element.attrib.items()}
 
 
 def _local(name: str) -> str:
@@ -96,11 +110,10 @@ def _local(name: str) -> str:
     return name.rpartition("}")[2]
 
 
-def _stroke(values: dict[str, str], components: tuple[Component, ...]) -> Stroke:
+def _path_and_type(values: dict[str, str]) -> tuple[str, str]:
     if "d" not in values or not values.get("type"):
         raise ValueError(f"stroke {values.get('id', '')} without a path or a type")
-    points = sample_path(values["d"], SPACING).conj() / BOX + 1j  # SVG counts y downward
-    return Stroke(points, _base_type(values["type"]), components)
+    return values["d"], _base_type(values["type"])
 
 
 def _base_type(type_: str) -> str:
