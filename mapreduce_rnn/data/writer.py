@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from mapreduce_rnn.data import format as layout
 from mapreduce_rnn.data.checks import check_arguments, sequence_problem
 from mapreduce_rnn.data.format import SPLITS, Meta, Sequence, Unreadable
+from mapreduce_rnn.data.moments import Moments
 from mapreduce_rnn.errors import ImportRefused, StoreError, UsageError
 
 _LISTED = 20  # bad sequences named in the error; more only scroll the first ones away
@@ -94,7 +95,7 @@ class _Writer:
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self.scale = np.float32(scale)
         self.frames = _FrameFile(frames, features, self.dtype)
-        self.moments = _Moments(features)
+        self.moments = Moments(features)
         self.ids: dict[str, None] = {}  # ordered, with a fast look-up
         self.lengths: list[int] = []
         self.labels: list[NDArray[np.int32]] = []
@@ -187,37 +188,6 @@ class _FrameFile:
         self._write_header()
         _sync(self._file)
         return self._total, self._digest.hexdigest()
-
-
-class _Moments:
-    """Mean and deviation of frames that come in pieces.
-
-    Pieces are merged by the update of Chan, Golub and LeVeque (1979), which does not cancel as a
-    plain sum of squares does for features far from zero, time stamps for one.
-    """
-
-    def __init__(self, features: int) -> None:
-        self._count = 0
-        self._mean = np.zeros(features)
-        self._squares = np.zeros(features)  # sum of squared deviations from the mean
-        self._low = np.full(features, np.inf)
-        self._high = np.full(features, -np.inf)
-
-    def add(self, frames: NDArray[np.float32]) -> None:
-        piece = frames.astype(np.float64)
-        n, mean = len(piece), piece.mean(axis=0)
-        delta, total = mean - self._mean, self._count + n
-        self._squares += ((piece - mean) ** 2).sum(axis=0) + delta**2 * (self._count * n / total)
-        self._mean += delta * (n / total)
-        self._count = total
-        self._low = np.minimum(self._low, piece.min(axis=0))
-        self._high = np.maximum(self._high, piece.max(axis=0))
-
-    def result(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Mean and deviation per feature; deviation 1 for a feature that never changes."""
-        std = np.sqrt(self._squares / self._count)
-        std = np.where((self._low == self._high) | (std == 0.0), 1.0, std)
-        return tuple(self._mean.tolist()), tuple(std.tolist())
 
 
 def _refuse_bad(writer: _Writer, skip_bad: bool) -> None:
