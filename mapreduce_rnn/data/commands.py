@@ -56,7 +56,7 @@ optional:
   attribution    ()       string, shown under figures of the data
 
 example, two sequences of 5 and 3 frames:
-  python3 -c "import numpy as np; np.savez('mine.npz', texts=['ab', 'b'],
+  python3 -c "import numpy as np; np.savez('mine.npz', texts=['ab', 'ba'],
     frames=np.random.rand(8, 2), offsets=[0, 5, 8])"
   mapreduce-rnn data import npz mine.npz my.store
 """
