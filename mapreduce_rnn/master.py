@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,19 +27,21 @@ from mapreduce_rnn import checkpoint, runstate
 from mapreduce_rnn.data.shard import epoch_shards
 from mapreduce_rnn.data.store import Store
 from mapreduce_rnn.epochs import deal_by_length
-from mapreduce_rnn.errors import Interrupted
+from mapreduce_rnn.errors import CheckpointError, MapReduceRnnError, TrainingFailed
 from mapreduce_rnn.plan import Plan
 from mapreduce_rnn.pool import Done, Pool
 from mapreduce_rnn.progress import Console, RoundLine
 from mapreduce_rnn.protocol.messages import MapResult, MapTask, ScoreResult, ScoreTask, TaskKey
 from mapreduce_rnn.reduce import Contribution, Reduction, make_rule
+from mapreduce_rnn.runfolder import BEST_MODEL
 from mapreduce_rnn.runlog import JsonLines
 from mapreduce_rnn.runstate import RunState, Validation
 
 log = logging.getLogger(__name__)
 
 CHECKPOINT_SECONDS = 10.0  # at most one checkpoint in this time, unless asked for otherwise
-BEST_MODEL = "model.safetensors"
+SKIPPED_STEPS = 10  # of a round, or
+SKIPPED_SHARE = 0.05  # of its steps, whichever is more, may be skipped
 
 Arrays = dict[str, np.ndarray]
 
@@ -103,7 +105,9 @@ class Master:
         try:
             while (reason := self._stop_reason(state, started)) is None:
                 state = self._round(state)
-        except Interrupted:
+        except CheckpointError:
+            raise
+        except MapReduceRnnError:
             self._save(state)
             raise
         self._save(state)
@@ -119,6 +123,7 @@ class Master:
         self._console.round_begin(number, self._plan.rounds, sum(self._plan.epoch.steps))
         with _timed(clock, "map"):
             done = self._map(state, number)
+            check_skipped(number, [r.statistics for r in _map_results(done)])
         with _timed(clock, "reduce"):
             reduction = self._reduce(state, done)
             state = self._next(state, number, reduction, done)
@@ -248,6 +253,21 @@ class Master:
         )
 
 
+def check_skipped(number: int, statistics: Iterable[Mapping[str, Any]]) -> None:
+    """Raise TrainingFailed when more steps of a round were skipped than a few bad batches cause.
+
+    A step is skipped when its gradient norm is not finite.
+    """
+    statistics = list(statistics)
+    steps = sum(s["steps"] for s in statistics)
+    skipped = sum(s["skipped_steps"] for s in statistics)
+    if skipped > max(SKIPPED_STEPS, SKIPPED_SHARE * steps):
+        raise TrainingFailed(
+            f"{skipped} of {steps} steps of round {number} had a gradient that is not finite: "
+            "lower --learning-rate, or raise --warmup"
+        )
+
+
 @contextmanager
 def _timed(clock: Clock, what: str) -> Iterator[None]:
     began = time.monotonic()
@@ -272,7 +292,10 @@ def _metrics(
     reduction: Reduction,
     validation: Validation | None,
 ) -> dict[str, Any]:
-    """A round's line in metrics.jsonl: results only, so that equal runs give equal bytes."""
+    """A round's line in metrics.jsonl: results only, so that equal runs give equal bytes.
+
+    The learning rate is that of the last step of the lowest slot that had one.
+    """
     results = _map_results(done)
     statistics = [result.statistics for result in results]
     sums = [s["loss_sum"] for s in statistics]
@@ -281,7 +304,7 @@ def _metrics(
         "round": number,
         "epoch": number,
         "train_loss": None if None in sums else sum(sums) / sequences,
-        "learning_rate": statistics[0]["learning_rate"],
+        "learning_rate": next(s["learning_rate"] for s in statistics if s["steps"]),
         "weights": [result.weight for result in results],
         "skipped_steps": sum(s["skipped_steps"] for s in statistics),
         "rejected": [dataclasses.asdict(r) for r in reduction.rejected],

@@ -16,6 +16,7 @@ import os
 import shutil
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,10 @@ from mapreduce_rnn.config import SECTIONS, TrainConfig, from_dict, to_dict
 from mapreduce_rnn.errors import CheckpointError, UsageError
 
 CONFIG = "config.toml"
+METRICS = "metrics.jsonl"
+EVENTS = "events.jsonl"
+EXAMPLES = "examples.json"
+BEST_MODEL = "model.safetensors"
 RUNS = Path("runs")
 
 
@@ -89,17 +94,28 @@ class RunFolder:
         os.replace(draft, self.path / CONFIG)
 
 
-def read_config(path: Path) -> tuple[Path, TrainConfig]:
-    """Store path and resolved options of a run; [plan] is for people and is not read back.
+@dataclass(frozen=True)
+class Recorded:
+    """What a run's config.toml says; [plan] is for people and is not read back."""
 
-    Raises UsageError when config.toml cannot be read or holds what no run writes.
+    store: Path
+    fingerprint: str
+    config: TrainConfig
+
+
+def read_config(path: Path) -> Recorded:
+    """Read the config.toml of a run folder.
+
+    Raises UsageError when it cannot be read or holds what no run writes.
     """
-    values = read_toml(path / CONFIG)
+    source = path / CONFIG
+    values = read_toml(source)
     sections = {name: table for name, table in values.items() if name in SECTIONS}
-    store = values.get("store", {}).get("path")
-    if not isinstance(store, str):
-        raise UsageError(f"{path / CONFIG} names no store path")
-    return Path(store), from_dict(sections, str(path / CONFIG))
+    store = values.get("store")
+    match store:
+        case {"path": str(where), "fingerprint": str(fingerprint)}:
+            return Recorded(Path(where), fingerprint, from_dict(sections, str(source)))
+    raise UsageError(f"{source} does not name a store: it was not written by a run")
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -6,9 +6,7 @@ later one resumes from the newest whole checkpoint.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import importlib.metadata
 import logging
 import os
 import platform
@@ -24,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import mapreduce_rnn
-from mapreduce_rnn import checkpoint, runfolder, runlog, runstate
+from mapreduce_rnn import checkpoint, machine, runfolder, runlog, runstate
 from mapreduce_rnn.config import (
     CHANGEABLE_ON_RESUME,
     DeviceConfig,
@@ -34,29 +32,25 @@ from mapreduce_rnn.config import (
     to_dict,
 )
 from mapreduce_rnn.data.store import Store
-from mapreduce_rnn.errors import StoreError, UsageError
+from mapreduce_rnn.errors import MapReduceRnnError, StoreError, UsageError
 from mapreduce_rnn.launch import devices
 from mapreduce_rnn.launch.base import Place
 from mapreduce_rnn.launch.local import LocalLauncher
-from mapreduce_rnn.master import BEST_MODEL, Master
+from mapreduce_rnn.master import Master
 from mapreduce_rnn.plan import Plan, make_plan, resolve_config
 from mapreduce_rnn.pool import Pool
-from mapreduce_rnn.progress import Console, EndSummary, StartSummary
+from mapreduce_rnn.progress import Console, StartSummary
 from mapreduce_rnn.protocol.messages import Setup
 from mapreduce_rnn.protocol.transport import MasterSocket
 from mapreduce_rnn.report import try_report
-from mapreduce_rnn.runfolder import RunFolder
+from mapreduce_rnn.runfolder import BEST_MODEL, EVENTS, EXAMPLES, METRICS, Recorded, RunFolder
 from mapreduce_rnn.runlog import JsonLines
 from mapreduce_rnn.runstate import Best, RunState
 from mapreduce_rnn.seeds import model_seed
 from mapreduce_rnn.signals import StopSignals
-from mapreduce_rnn.text import counted
+from mapreduce_rnn.summaries import end_summary, start_summary
 
 log = logging.getLogger(__name__)
-
-METRICS = "metrics.jsonl"
-EVENTS = "events.jsonl"
-EXAMPLES = "examples.json"
 
 Arrays = dict[str, np.ndarray]
 
@@ -84,6 +78,7 @@ def train(
     *,
     run_dir: str | Path | None = None,
     quiet: bool = False,
+    report: bool = True,
 ) -> RunResult:
     """Train from a new run folder.
 
@@ -95,6 +90,7 @@ def train(
         config: options; what they leave open is resolved before round 1.
         run_dir: a folder that does not exist yet; default ``runs/<store>-<time>``.
         quiet: say nothing on standard output.
+        report: draw report.html at the end; ``mapreduce-rnn report`` does it at any time.
 
     Raises:
         UsageError: options that exclude each other, a GPU that is not there, a folder in use.
@@ -104,12 +100,17 @@ def train(
     """
     store = Path(store)
     run_dir = runfolder.default_path(store) if run_dir is None else Path(run_dir)
-    session = _Session(store, config or TrainConfig(), run_dir, _console(quiet), resume=False)
-    return session.run()
+    return _Session(
+        store, config or TrainConfig(), run_dir, resume=False, quiet=quiet, report=report
+    ).run()
 
 
 def resume(
-    run_dir: str | Path, changes: Mapping[str, Any] | None = None, *, quiet: bool = False
+    run_dir: str | Path,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    quiet: bool = False,
+    report: bool = True,
 ) -> RunResult:
     """Go on with a run from its newest whole checkpoint.
 
@@ -122,17 +123,17 @@ def resume(
         Otherwise as :func:`train`.
     """
     run_dir = Path(run_dir)
-    store, config = runfolder.read_config(run_dir)
-    config = dataclasses.replace(
-        config, devices=DeviceConfig()
-    )  # may differ from session to session
+    recorded = runfolder.read_config(run_dir)
+    _check_same_store(recorded)
+    # Devices may differ from session to session: the result does not depend on them.
+    config = dataclasses.replace(recorded.config, devices=DeviceConfig())
     for f in fields():
         if f.name in (changes or {}) and f.section not in CHANGEABLE_ON_RESUME:
             raise UsageError(
                 f"--resume: {f.flag} would change the result of this run; start a new one for that"
             )
     config = override(config, changes or {}, "--resume")
-    return _Session(store, config, run_dir, _console(quiet), resume=True).run()
+    return _Session(recorded.store, config, run_dir, resume=True, quiet=quiet, report=report).run()
 
 
 def dry_run(store: str | Path, config: TrainConfig) -> None:
@@ -160,6 +161,14 @@ def open_store(path: Path) -> Store:
                 f"{path} has no {split} sequences: a run needs both train and validation"
             )
     return store
+
+
+def _check_same_store(recorded: Recorded) -> None:
+    if Store.open(recorded.store).fingerprint != recorded.fingerprint:
+        raise StoreError(
+            f"{recorded.store} is not the store this run was started on: import the same source "
+            "with the same options again, or start a new run"
+        )
 
 
 def _resolve(config: TrainConfig, console: Console) -> tuple[tuple[Place, ...], TrainConfig]:
@@ -197,14 +206,22 @@ class _Session:
     """What a session opens, uses and closes again."""
 
     def __init__(
-        self, store: Path, config: TrainConfig, run_dir: Path, console: Console, *, resume: bool
+        self,
+        store: Path,
+        config: TrainConfig,
+        run_dir: Path,
+        *,
+        resume: bool,
+        quiet: bool,
+        report: bool,
     ) -> None:
         self._started = time.monotonic()
         self._store = open_store(store)
-        self._places, self._config = _resolve(config, console)
+        self._console = _console(quiet)
+        self._places, self._config = _resolve(config, self._console)
         self._run_dir = run_dir
-        self._console = console
         self._resume = resume
+        self._report = report
 
     def run(self) -> RunResult:
         """Train to the end; workers are gone and files closed afterwards, whatever happens."""
@@ -215,7 +232,11 @@ class _Session:
             runlog.log_to(self._run_dir / "master.log"),
             JsonLines(self._run_dir / EVENTS) as events,
         ):
-            plan, state, reason = self._train(folder, events, signals)
+            try:
+                plan, state, reason = self._train(folder, events, signals)
+            except MapReduceRnnError as error:
+                self._log_end(events, str(error).splitlines()[0])
+                raise
             self._finish(plan, state, reason, events, signals)
         return RunResult(self._run_dir, reason, state.round, state.best)
 
@@ -286,14 +307,18 @@ class _Session:
         events.write(
             _event(
                 "start",
-                command=sys.argv,
-                versions=_versions(),
+                command=machine.command(),
+                versions=machine.versions(),
                 host=platform.node(),
-                cpu=_cpu(),
+                cpu=machine.cpu(),
                 devices=[place.device for place in self._places],
                 workers=len(self._places),
             )
         )
+
+    def _log_end(self, events: JsonLines, reason: str) -> None:
+        seconds = time.monotonic() - self._started
+        events.write(_event("end", reason=reason, seconds=seconds))
 
     def _store_facts(self) -> dict[str, Any]:
         """The [store] table: what predictions with this model need to know, and where it was."""
@@ -314,26 +339,14 @@ class _Session:
     ) -> None:
         """Examples, report and the last words. No failure here takes a trained model away."""
         seconds = time.monotonic() - self._started
-        best = state.best
-        events.write(
-            _event("end", reason=reason, best_round=best.round if best else None, seconds=seconds)
-        )
+        self._log_end(events, reason)
         signals.check()
         runlog.write_json(self._run_dir / EXAMPLES, self._examples(plan, state))
         signals.check()
-        report = try_report(self._run_dir, log)
+        drawn = try_report(self._run_dir, log) if self._report else None
         signals.check()
         self._console.end(
-            EndSummary(
-                reason=reason,
-                seconds=seconds,
-                best_round=best.round if best else None,
-                best_loss=best.loss if best else None,
-                best_label_error=best.label_error if best else None,
-                run_dir=self._run_dir,
-                files=_files(best is not None, state.round, report is not None),
-                resume=_resume_command(self._run_dir, plan.rounds),
-            )
+            end_summary(plan, state, reason, seconds, self._run_dir, report=drawn is not None)
         )
 
     def _examples(self, plan: Plan, state: RunState) -> dict[str, Any]:
@@ -347,60 +360,6 @@ class _Session:
         return make_examples(self._store, task, model, plan.validation.indices)
 
 
-def start_summary(
-    plan: Plan,
-    store: Store,
-    places: Sequence[Place],
-    run_dir: Path | None,
-    resumed_after: int | None,
-) -> StartSummary:
-    """What the console says before round 1."""
-    config = plan.config
-    assert config.run.threads is not None
-    return StartSummary(
-        store=store.path.name,
-        train_sequences=len(plan.train.indices),
-        validation_sequences=len(plan.validation.indices),
-        infeasible=plan.train.infeasible + plan.validation.infeasible,
-        devices=describe_places(places),
-        threads=config.run.threads,
-        slots=plan.slots,
-        model=f"bidirectional LSTM, {counted(config.model.layers, 'layer')} of "
-        f"{config.model.units} units",
-        parameters=plan.parameters,
-        buckets=len(plan.epoch.buckets.boundaries),
-        expected_padding=plan.epoch.padding,
-        steps_per_epoch=sum(plan.epoch.steps),
-        constant_label_error=plan.constant_label_error,
-        stop=config.stop,
-        run_dir=run_dir,
-        resumed_after=resumed_after,
-    )
-
-
-def describe_places(places: Sequence[Place]) -> str:
-    """ "2 CPU workers", or the GPUs by their tokens."""
-    if places[0].kind == "cpu":
-        return counted(len(places), "CPU worker")
-    tokens = ", ".join(place.token for place in places)
-    return f"{counted(len(places), 'GPU worker')} on {tokens}"
-
-
-def _files(best: bool, last_round: int, report: bool) -> list[str]:
-    named = {
-        f"{BEST_MODEL} (best)": best,
-        f"{checkpoint.folder('', last_round)}/ (last)": True,
-        METRICS: True,
-        "report.html": report,
-    }
-    return [name for name, there in named.items() if there]
-
-
-def _resume_command(run_dir: Path, rounds: int) -> list[str]:
-    more = str(2 * rounds)
-    return ["mapreduce-rnn", "train", "--resume", str(run_dir), "--epochs", more]
-
-
 def _event(kind: str, **facts: Any) -> dict[str, Any]:
     return {"event": kind, "time": time.time(), **facts}
 
@@ -411,18 +370,3 @@ def _elapsed(events: Path, round: int) -> float:
         return 0.0
     told = [e for e in runlog.read_lines(events).records if e.get("event") == "round"]
     return next((float(e["elapsed"]) for e in reversed(told) if e.get("round") == round), 0.0)
-
-
-def _versions() -> dict[str, str]:
-    packages = ("torch", "numpy", "pyzmq", "msgpack")
-    found = {name: importlib.metadata.version(name) for name in packages}
-    return {"mapreduce_rnn": mapreduce_rnn.__version__, "python": platform.python_version()} | found
-
-
-def _cpu() -> str:
-    """Name of the processor, as Linux tells it."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.machine()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
 from runs_real import FinishedRun, finish_run
 from stores import tiny_store
 

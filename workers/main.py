@@ -31,6 +31,8 @@ from mapreduce_rnn.workers.device import prepare_device
 from mapreduce_rnn.workers.lifeline import die_with_parent
 from mapreduce_rnn.workers.maptask import Context, make_context, map_task, score_task
 
+TRACEBACK_CHARACTERS = 16_000  # the end of one fits into a message's header and says the most
+
 
 def main() -> int:
     """Entry point; the options are written by the launcher, not by people."""
@@ -112,4 +114,5 @@ def _told(error: Exception) -> str:
     """A mistake of the user's is one line; anything else comes with its traceback."""
     if isinstance(error, MapReduceRnnError):
         return str(error)
-    return traceback.format_exc()
+    end = traceback.format_exc()[-TRACEBACK_CHARACTERS:]
+    return end.encode("utf-8", "replace").decode("utf-8")  # a lone surrogate could not be sent

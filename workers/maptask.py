@@ -51,7 +51,11 @@ class Context:
 def make_context(config: TrainConfig, store: Store, device: torch.device) -> Context:
     """Build the model once; tasks only ever replace its values."""
     task = make_task(config, store.meta)
-    return Context(config, store, task, task.build_model().to(device), device)
+    model = task.build_model().to(device)
+    # The first optimizer of a process makes torch import its compiler, which takes seconds that
+    # are start-up and not part of round 1.
+    optim.build_optimizer(config.optimizer, model.parameters())
+    return Context(config, store, task, model, device)
 
 
 def map_task(context: Context, message: MapTask, on_step: OnStep) -> MapResult:

@@ -1,0 +1,250 @@
+"""Whole runs with real workers: same bytes whoever computes, resume, stops, stores as they come."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mapreduce_rnn
+from mapreduce_rnn.config import TrainConfig, override
+from mapreduce_rnn.data.store import Sequence, Store, write_store
+from mapreduce_rnn.errors import MapReduceRnnError, StoreError, TrainingFailed, UsageError
+from runs_real import SMALL, FinishedRun, command, lines, result_bytes
+from stores import ALPHABET, FEATURES, tiny_store
+
+TINY = {"units": 8, "batch_size": 4, "buckets": 3, "cpu_workers": 1}
+
+
+def train(store: Path, run_dir: Path, **options: Any) -> mapreduce_rnn.RunResult:
+    config = override(TrainConfig(), TINY | options, "test")
+    return mapreduce_rnn.train(store, config, run_dir=run_dir, quiet=True, report=False)
+
+
+def resume(run_dir: Path, **changes: Any) -> mapreduce_rnn.RunResult:
+    return mapreduce_rnn.resume(run_dir, changes, quiet=True, report=False)
+
+
+@pytest.fixture(scope="module")
+def four_slots(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four rounds of four slots, computed by one worker."""
+    path = tmp_path_factory.mktemp("four") / "run"
+    train(store, path, map_tasks=4, epochs=4)
+    return path
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_any_number_of_workers_gives_the_same_bytes(
+    four_slots: Path, store: Path, tmp_path: Path, workers: int
+) -> None:
+    train(store, tmp_path / "run", map_tasks=4, epochs=4, cpu_workers=workers)
+    assert result_bytes(tmp_path / "run") == result_bytes(four_slots)
+
+
+def test_another_seed_gives_another_model(four_slots: Path, store: Path, tmp_path: Path) -> None:
+    train(store, tmp_path / "run", map_tasks=4, epochs=4, seed=2)
+    assert result_bytes(tmp_path / "run") != result_bytes(four_slots)
+
+
+def test_resume_after_a_whole_round_ends_in_the_same_bytes(
+    four_slots: Path, store: Path, tmp_path: Path
+) -> None:
+    train(store, tmp_path / "run", map_tasks=4, epochs=4, rounds=2)
+    result = resume(tmp_path / "run", rounds=4, cpu_workers=2)
+    assert result.rounds == 4
+    assert result_bytes(tmp_path / "run") == result_bytes(four_slots)
+
+
+def test_more_epochs_than_planned_keep_the_last_learning_rate(store: Path, tmp_path: Path) -> None:
+    train(store, tmp_path / "run", epochs=2)
+    resume(tmp_path / "run", epochs=4, cpu_workers=1)
+    rates = [line["learning_rate"] for line in lines(tmp_path / "run" / "metrics.jsonl")]
+    assert len(rates) == 4
+    assert rates[2] == rates[3] < rates[1]
+
+
+def test_resume_refuses_an_option_that_changes_the_result(four_slots: Path) -> None:
+    with pytest.raises(UsageError, match="--units would change the result"):
+        resume(four_slots, units=9)
+
+
+def test_resume_refuses_another_store(store: Path, tmp_path: Path) -> None:
+    own = tiny_store(tmp_path / "store")
+    train(own, tmp_path / "run", epochs=1)
+    own.rename(tmp_path / "old")
+    tiny_store(own, seed=1)
+    with pytest.raises(StoreError, match="not the store this run was started on"):
+        resume(tmp_path / "run", epochs=2)
+
+
+def test_a_killed_workers_task_runs_again_with_the_same_bytes(tmp_path: Path) -> None:
+    """One of two workers is killed as soon as both train; a new one takes its place."""
+    store = tiny_store(tmp_path / "store", n=400)
+    options = ("--epochs", "3", "--map-tasks", "3", "--cpu-workers", "2", *SMALL)
+    calm = command("train", store, "--run-dir", tmp_path / "calm", *options)
+    assert calm.returncode == 0, calm.stderr
+    arguments = ["train", store, "--run-dir", tmp_path / "hurt", *options]
+    with subprocess.Popen(
+        [sys.executable, "-m", "mapreduce_rnn", *map(str, arguments)], stdout=subprocess.DEVNULL
+    ) as process:
+        os.kill(_worker_in_training(tmp_path / "hurt" / "events.jsonl"), signal.SIGKILL)
+        assert process.wait(60) == 0
+    events = lines(tmp_path / "hurt" / "events.jsonl")
+    lost = [e for e in events if e.get("what") == "lost"]
+    assert [e["reason"] for e in lost] == ["signal 9 (SIGKILL)"]
+    assert result_bytes(tmp_path / "hurt") == result_bytes(tmp_path / "calm")
+
+
+def _worker_in_training(events: Path, seconds: float = 60) -> int:
+    """Process id of the first worker, once all of them are ready."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        told = [json.loads(line) for line in _whole_lines(events)]
+        ready = [e for e in told if e.get("what") == "ready"]
+        pids = [e["pid"] for e in told if e.get("what") == "started" and e["place"] == 0]
+        if len(ready) == 2:
+            return int(pids[0])
+    raise AssertionError("the workers did not get ready")
+
+
+def _whole_lines(path: Path) -> list[str]:
+    text = path.read_text() if path.exists() else ""
+    return text[: text.rfind("\n") + 1].splitlines()
+
+
+def test_two_runs_of_a_seed_are_equal_and_slots_train_on_different_shards(
+    finished: FinishedRun, tmp_path: Path
+) -> None:
+    done = command(
+        "train", finished.store, "--run-dir", tmp_path / "again", "--cpu-workers", "2",
+        "--epochs", "3", *SMALL,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert result_bytes(tmp_path / "again") == result_bytes(finished.path)
+    assert [line["weights"] for line in finished.metrics()] == [[16, 16]] * 3
+
+
+def test_training_works_twice_in_a_process_that_forks_by_default(
+    store: Path, tmp_path: Path
+) -> None:
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method("fork", force=True)
+    try:
+        train(store, tmp_path / "first", epochs=1)
+        train(store, tmp_path / "second", epochs=1)
+        assert multiprocessing.get_start_method() == "fork"
+    finally:
+        multiprocessing.set_start_method(before, force=True)
+    assert result_bytes(tmp_path / "first") == result_bytes(tmp_path / "second")
+
+
+def test_fewer_sequences_than_slots_and_than_a_batch(tmp_path: Path) -> None:
+    """Two training sequences, four slots, batch 64, warm-up: idle slots weigh nothing."""
+    store = tiny_store(tmp_path / "store", n=2)
+    _add_validation(store, tmp_path / "both")
+    options = {"batch_size": 64, "map_tasks": 4, "warmup": 1.0, "epochs": 3, "cpu_workers": 2}
+    train(tmp_path / "both", tmp_path / "run", **options)
+    metrics = lines(tmp_path / "run" / "metrics.jsonl")
+    assert [sorted(line["weights"]) for line in metrics] == [[0, 0, 1, 1]] * 3
+    rates = [line["learning_rate"] for line in metrics]
+    assert rates[0] < rates[1] > rates[2]
+
+
+def _add_validation(source: Path, target: Path) -> None:
+    """A store with the sequences of another for training and their copies for validation."""
+    opened = Store.open(source)
+    write_store(
+        target,
+        [
+            Sequence(f"{split}-{i}", opened.frames(i), opened.labels(i), split)
+            for split in ("train", "validation")
+            for i in range(len(opened))
+        ],
+        alphabet=ALPHABET,
+        feature_names=FEATURES,
+    )
+
+
+def _short_sequences(unusable: int, usable: int) -> list[Sequence]:
+    """Sequences of 2 frames that cannot carry their 3 labels, then ones that can."""
+    rng = np.random.default_rng(0)
+    frames = [2] * unusable + [12] * usable
+    return [
+        Sequence(f"s{i}", rng.normal(size=(n, 3)).astype(np.float32), [1, 2, 3], "train")
+        for i, n in enumerate(frames)
+    ]
+
+
+def test_sequences_too_short_for_their_labels_are_counted_and_left_out(tmp_path: Path) -> None:
+    good = Sequence("v", np.ones((9, 3), np.float32), [1], "validation")
+    write_store(
+        tmp_path / "store", [*_short_sequences(30, 70), good],
+        alphabet=ALPHABET, feature_names=FEATURES,
+    )  # fmt: skip
+    done = command(
+        "train", tmp_path / "store", "--run-dir", tmp_path / "run", "--cpu-workers", "1",
+        "--epochs", "1", *SMALL,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "70 training" in done.stdout
+    assert "30 too short for their labels" in done.stdout
+    (line,) = lines(tmp_path / "run" / "metrics.jsonl")
+    assert line["weights"] == [70]
+    assert line["train_loss"] > 0
+
+
+def test_nothing_but_too_short_sequences_is_an_error(tmp_path: Path) -> None:
+    good = Sequence("v", np.ones((9, 3), np.float32), [1], "validation")
+    write_store(
+        tmp_path / "store", [*_short_sequences(5, 0), good],
+        alphabet=ALPHABET, feature_names=FEATURES,
+    )  # fmt: skip
+    with pytest.raises(StoreError, match="none of the 5 train sequences"):
+        train(tmp_path / "store", tmp_path / "run", epochs=1)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_diverges_keeps_strict_json_and_names_no_best(
+    store: Path, tmp_path: Path
+) -> None:
+    options = {"learning_rate": 1e30, "clip_norm": 0.0, "optimizer": "sgd", "epochs": 1}
+    with pytest.raises(MapReduceRnnError, match="not finite"):
+        train(store, tmp_path / "run", **options)
+    for name in ("metrics.jsonl", "events.jsonl"):
+        for line in _whole_lines(tmp_path / "run" / name):
+            json.loads(line, parse_constant=lambda constant: pytest.fail(constant))
+
+
+def test_a_worker_that_cannot_start_ends_the_run(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every start fails: the run ends and says where to look."""
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "sitecustomize.py").write_text("import os\nos._exit(3)\n")
+    monkeypatch.setenv("PYTHONPATH", str(broken))
+    with pytest.raises(TrainingFailed, match=r"no worker starts.*exit code 3"):
+        train(store, tmp_path / "run", epochs=1)
+
+
+def test_long_folders_odd_plot_settings_and_the_users_threads(tmp_path: Path, store: Path) -> None:
+    """Paths of 150 characters, a plot backend without display, OMP_NUM_THREADS of the user."""
+    deep = tmp_path / ("d" * 150)
+    deep.mkdir()
+    odd = {"TMPDIR": str(deep), "MPLBACKEND": "TkAgg", "OMP_NUM_THREADS": "2", "DISPLAY": ""}
+    done = command(
+        "train", store, "--run-dir", deep / "run", "--cpu-workers", "1", "--epochs", "1", *SMALL,
+        env={**odd, "XDG_RUNTIME_DIR": str(deep)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "threads = 2" in (deep / "run" / "config.toml").read_text()
+    assert (deep / "run" / "figures" / "training.png").stat().st_size > 0
