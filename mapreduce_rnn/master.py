@@ -174,17 +174,18 @@ class Master:
     ) -> RunState:
         """The state after the reduce. A slot that was left out starts its optimizer anew."""
         bad = {rejected.slot for rejected in reduction.rejected}
-        slots = {
-            result.slot: under("state/", result.arrays)
+        states = [
+            Contribution(result.slot, result.weight, under("state/", result.arrays))
             for result in _map_results(done)
             if result.slot not in bad
-        }
+        ]
+        policy = self._plan.config.optimizer.optimizer_state
         return dataclasses.replace(
             state,
             round=number,
             model=reduction.model,
             rule=reduction.state,
-            slots={slot: arrays for slot, arrays in slots.items() if arrays},
+            slots=runstate.next_slots(policy, states, self._plan.slots),
         )
 
     def _validate(self, state: RunState) -> tuple[RunState, Validation | None]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mapreduce_rnn.config import StopConfig
 from mapreduce_rnn.protocol.messages import ScoreResult
+from mapreduce_rnn.reduce import Contribution, average
 from mapreduce_rnn.scoring import label_error
 
 Arrays = dict[str, np.ndarray]
@@ -67,7 +69,8 @@ class RunState:
     round: int  # whole rounds done
     model: Arrays
     rule: Arrays = field(default_factory=dict)  # state of the reduce rule
-    slots: Mapping[int, Arrays] = field(default_factory=dict)  # local optimizer state by slot
+    slots: Mapping[int, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
+    # local optimizer state by slot
     best: Best | None = None
     waited: int = 0  # validations since the best
     last_loss: float | None = None  # of the newest validation
@@ -103,6 +106,25 @@ class RunState:
             "waited": self.waited,
             "last_loss": _finite(self.last_loss),
         }
+
+
+def next_slots(
+    policy: str, states: Sequence[Contribution], n_slots: int
+) -> Mapping[int, Mapping[str, NDArray[Any]]]:
+    """Local optimizer state that each slot starts the next round with.
+
+    Args:
+        policy: ``reset``: none; ``keep``: its own; ``average``: the mean over the slots that
+            trained, weighted like the models.
+        states: what the slots returned, without those that the reduce left out.
+    """
+    trained = [state for state in states if state.weight and state.arrays]
+    if policy == "reset" or not trained:
+        return {}
+    if policy == "keep":
+        return {state.slot: state.arrays for state in states if state.arrays}
+    averaged, _ = average(trained[0].arrays, trained)
+    return dict.fromkeys(range(n_slots), averaged)
 
 
 def restore(round: int, model: Arrays, arrays: Arrays, content: Mapping[str, Any]) -> RunState:
