@@ -45,7 +45,10 @@ examples:
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse whose errors are one line and say where help is."""
+    """argparse whose errors are one line and say where help is; options are written out."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
@@ -58,13 +61,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = args.run(args)
         return code
     except Interrupted as stop:
-        print(f"mapreduce-rnn: {stop}; go on with --resume", file=sys.stderr)
+        where = f"; go on with --resume {stop.run_dir}" if stop.run_dir else ""
+        print(f"mapreduce-rnn: {stop}{where}", file=sys.stderr)
         return stop.exit_code
+    except KeyboardInterrupt:  # before the run handled signals, or in another command
+        print("mapreduce-rnn: stopped by SIGINT", file=sys.stderr)
+        return 130
     except MapReduceRnnError as error:
         print(f"mapreduce-rnn: {error}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        print(f"mapreduce-rnn: {error}", file=sys.stderr)
         return 1
 
 

@@ -16,6 +16,7 @@ The text of each is one line for a person: what was expected, what came, what to
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 
 class MapReduceRnnError(Exception):
@@ -55,8 +56,13 @@ class TrainingFailed(MapReduceRnnError):
 
 
 class Interrupted(MapReduceRnnError):
-    """A signal asked the run to stop; the last whole round is on disk."""
+    """A signal asked the run to stop; the last whole round is on disk.
+
+    Attributes:
+        run_dir: the run that can be resumed; None when it had not come so far.
+    """
 
     def __init__(self, signum: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signum).name}")
         self.exit_code = 128 + signum
+        self.run_dir: Path | None = None

@@ -67,7 +67,12 @@ class RunFolder:
             raise UsageError(
                 f"{self.path} exists: choose another --run-dir, or go on with --resume {self.path}"
             )
-        (self.path / "workers").mkdir(parents=True, exist_ok=True)
+        try:
+            (self.path / "workers").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"cannot make the run folder {self.path}: {error.strerror}; choose another --run-dir"
+            ) from None
         self._claim()
         return self
 
@@ -80,9 +85,14 @@ class RunFolder:
             raise UsageError(f"{self.path} is in use by another mapreduce-rnn") from None
 
     def __exit__(self, *exc_info: object) -> None:
-        if not (self.path / CONFIG).exists():
+        if not self.has_config:
             shutil.rmtree(self.path)  # refused before it began: leave the name free
         os.close(self._lock)
+
+    @property
+    def has_config(self) -> bool:
+        """Whether the run has begun, so that it can be resumed."""
+        return (self.path / CONFIG).exists()
 
     def write_config(
         self, config: TrainConfig, store: Mapping[str, Any], plan: Mapping[str, Any]

@@ -32,7 +32,7 @@ from mapreduce_rnn.config import (
     to_dict,
 )
 from mapreduce_rnn.data.store import Store
-from mapreduce_rnn.errors import MapReduceRnnError, StoreError, UsageError
+from mapreduce_rnn.errors import Interrupted, MapReduceRnnError, StoreError, UsageError
 from mapreduce_rnn.launch import devices
 from mapreduce_rnn.launch.base import Place
 from mapreduce_rnn.launch.local import LocalLauncher
@@ -236,6 +236,8 @@ class _Session:
                 plan, state, reason = self._train(folder, events, signals)
             except MapReduceRnnError as error:
                 self._log_end(events, str(error).splitlines()[0])
+                if isinstance(error, Interrupted) and folder.has_config:
+                    error.run_dir = self._run_dir
                 raise
             self._finish(plan, state, reason, events, signals)
         return RunResult(self._run_dir, reason, state.round, state.best)

@@ -78,7 +78,7 @@ def end_summary(
         best_label_error=best.label_error if best else None,
         run_dir=run_dir,
         files=_files(best is not None, state.round, report),
-        resume=_resume_command(run_dir, plan.rounds),
+        resume=_resume_command(run_dir, state, plan),
     )
 
 
@@ -92,6 +92,10 @@ def _files(best: bool, last_round: int, report: bool) -> list[str]:
     return [name for name, there in named.items() if there]
 
 
-def _resume_command(run_dir: Path, rounds: int) -> list[str]:
-    more = str(2 * rounds)
-    return ["mapreduce-rnn", "train", "--resume", str(run_dir), "--epochs", more]
+def _resume_command(run_dir: Path, state: RunState, plan: Plan) -> list[str]:
+    """The command that goes on: where all rounds are done, with twice as many."""
+    command = ["mapreduce-rnn", "train", "--resume", str(run_dir)]
+    if state.round < plan.rounds:
+        return command
+    option = "--epochs" if plan.config.stop.rounds is None else "--rounds"
+    return [*command, option, str(2 * plan.rounds)]
