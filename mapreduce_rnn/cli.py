@@ -18,6 +18,11 @@ from mapreduce_rnn.data import commands as data_commands
 from mapreduce_rnn.errors import Interrupted, MapReduceRnnError, UsageError
 from mapreduce_rnn.runfolder import read_toml
 
+DESCRIPTION = """\
+Train recurrent networks on sequences of very different lengths: optimal length
+buckets on each device, map-reduce parameter averaging across devices.
+"""
+
 EPILOG = """\
 examples:
   mapreduce-rnn data import kanjivg kanji.store   make a store from KanjiVG
@@ -25,6 +30,16 @@ examples:
   mapreduce-rnn report runs/NAME                  draw a run, finished or not
 
 exit codes: 0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by a signal
+"""
+
+TRAIN_USAGE = """\
+mapreduce-rnn train STORE [options]
+       mapreduce-rnn train --resume RUN [options]"""
+
+TRAIN_DESCRIPTION = """\
+Train a model. Each device gets a worker process; each round every worker trains
+on its shard of the shuffled data, in batches of similar length, and the master
+averages what they return into the next global model.
 """
 
 TRAIN_EPILOG = """\
@@ -82,8 +97,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     parser = _Parser(
         prog="mapreduce-rnn",
-        description="Train recurrent networks on sequences of very different lengths: optimal "
-        "length buckets on each device, map-reduce parameter averaging across devices.",
+        description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -99,8 +113,8 @@ def _add_train(commands: Any) -> None:
     parser = commands.add_parser(
         "train",
         help="train a model on a store",
-        description="Train a model: one worker process per device; each round every worker trains "
-        "on its shard and the master averages what they return.",
+        usage=TRAIN_USAGE,
+        description=TRAIN_DESCRIPTION,
         epilog=TRAIN_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -129,7 +143,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_option(group: Any, f: Field) -> None:
-    common = {"dest": f.name, "default": argparse.SUPPRESS, "help": f.help}
+    help = f.help.replace("%", "%%")  # argparse formats it
+    common = {"dest": f.name, "default": argparse.SUPPRESS, "help": help}
     if f.type is bool:
         group.add_argument(f.flag, action=argparse.BooleanOptionalAction, **common)
     elif f.type is tuple:
@@ -148,8 +163,7 @@ def _add_report(commands: Any) -> None:
     parser = commands.add_parser(
         "report",
         help="draw a run's figures and report.html",
-        description="Draw report.html and figures/ of a run from its files, also of a run that is "
-        "still going or was stopped.",
+        description="Draw report.html and figures/ of a run from its files, finished or not.",
         epilog="example:\n  mapreduce-rnn report runs/kanji-20260101-120000\n",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

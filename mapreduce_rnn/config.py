@@ -22,6 +22,7 @@ class Option:
     """What a field of a section tells the command line and the checks."""
 
     help: str
+    why: str  # the reason for the default; for None: what is taken instead
     choices: tuple[str, ...] = ()
     minimum: float | None = None
     above: float | None = None  # exclusive minimum
@@ -29,24 +30,32 @@ class Option:
     metavar: str | None = None
 
 
-def _option(default: Any, help: str, **limits: Any) -> Any:
-    return field(default=default, metadata={"option": Option(help, **limits)})
+def _option(default: Any, help: str, why: str, **limits: Any) -> Any:
+    return field(default=default, metadata={"option": Option(help, why, **limits)})
 
 
 @dataclass(frozen=True)
 class ModelConfig:
     """model: bidirectional LSTM with a linear output layer"""
 
-    layers: int = _option(1, "LSTM layers (1: enough for single pen strokes)", minimum=1)
-    units: int = _option(96, "LSTM units per direction (96: trains in minutes on a CPU)", minimum=1)
+    layers: int = _option(1, "LSTM layers", "enough for single pen strokes", minimum=1)
+    units: int = _option(
+        96, "LSTM units per direction", "trains in minutes on two cores", minimum=1
+    )
     dropout: float = _option(
-        0.0, "dropout before the output and between layers (0: small models underfit first)",
-        minimum=0.0, maximum=0.95,
-    )  # fmt: skip
+        0.0,
+        "share of units dropped between layers and before the output",
+        "a small model underfits first",
+        minimum=0.0,
+        maximum=0.95,
+        metavar="SHARE",
+    )
     kernel: str = _option(
-        "auto", "LSTM kernel; both give the same numbers (auto: padded on CPU, packed on GPU)",
+        "auto",
+        "how the LSTM runs over a padded batch; both give the same numbers",
+        "padded on a CPU, where it is 7 times faster; packed on a GPU",
         choices=("auto", "padded", "packed"),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -54,52 +63,80 @@ class OptimizerConfig:
     """optimizer: what a worker does with a batch"""
 
     optimizer: str = _option(
-        "adam", "local optimizer (adam: needs the least tuning)", choices=("adam", "adamw", "sgd")
+        "adam", "local optimizer", "needs the least tuning", choices=("adam", "adamw", "sgd")
     )
     learning_rate: float = _option(
         5e-3,
-        "peak learning rate (5e-3: the demo reaches 25 %% label error in 5 minutes)",
+        "peak learning rate",
+        "with Adam the demo reaches 25 % label error in 5 minutes",
         above=0.0,
         metavar="RATE",
     )
-    momentum: float = _option(0.9, "momentum of sgd", minimum=0.0, maximum=0.999)
-    weight_decay: float = _option(0.0, "weight decay (0: off)", minimum=0.0)
+    momentum: float = _option(0.9, "momentum of sgd", "usual", minimum=0.0, maximum=0.999)
+    weight_decay: float = _option(0.0, "weight decay", "none without a need", minimum=0.0)
     clip_norm: float = _option(
-        5.0, "gradient norm above which a gradient is scaled down (0: never)", minimum=0.0
+        5.0,
+        "gradient norm above which a gradient is scaled down to it; 0 never",
+        "cuts the spikes of long sequences only",
+        minimum=0.0,
+        metavar="NORM",
     )
     optimizer_state: str = _option(
         "keep",
-        "local optimizer state between rounds: start anew, average over slots, or keep per slot",
+        "the optimizer's moments between rounds: start anew, average over slots, keep per slot",
+        "on the demo as good as average, and one worker equals plain training",
         choices=("reset", "average", "keep"),
     )
     schedule: str = _option(
         "cosine",
-        "learning-rate schedule (cosine: down to 1 %% of the peak)",
+        "learning rate over the horizon",
+        "falls smoothly to 1 % of the peak, whatever the number of epochs",
         choices=("constant", "cosine", "step"),
     )
     warmup: float = _option(
-        0.0, "epochs over which the learning rate rises to its peak", minimum=0.0, metavar="EPOCHS"
+        0.0,
+        "epochs over which the learning rate rises to its peak",
+        "small models need none",
+        minimum=0.0,
+        metavar="EPOCHS",
     )
     horizon: float | None = _option(
-        None, "epochs over which the schedule runs; later ones keep its last rate (--epochs)",
-        above=0.0, metavar="EPOCHS",
-    )  # fmt: skip
+        None,
+        "epochs over which the schedule runs; later ones keep its last rate",
+        "--epochs of the first session",
+        above=0.0,
+        metavar="EPOCHS",
+    )
     step_epochs: float = _option(
-        10.0, "step schedule: epochs between drops", above=0.0, metavar="EPOCHS"
+        10.0,
+        "step schedule: epochs between drops",
+        "half of the default horizon",
+        above=0.0,
+        metavar="EPOCHS",
     )
     step_factor: float = _option(
-        0.5, "step schedule: factor of each drop", above=0.0, maximum=1.0, metavar="FACTOR"
+        0.5, "step schedule: factor of each drop", "halving", above=0.0, maximum=1.0
     )
-    amp: str = _option("off", "mixed precision of the forward pass", choices=("off", "bfloat16"))
+    amp: str = _option(
+        "off",
+        "mixed precision of the forward pass; the LSTM itself stays in float32",
+        "short formats change results",
+        choices=("off", "bfloat16"),
+    )
 
 
 @dataclass(frozen=True)
 class BatchConfig:
     """batches: length buckets and padding"""
 
-    batch_size: int = _option(32, "sequences per batch", minimum=1)
+    batch_size: int = _option(
+        32, "sequences per batch", "many steps per epoch on small data sets", minimum=1
+    )
     buckets: int = _option(
-        16, "length buckets per shard (16: leaves 8.5 %% padding on the demo)", minimum=1
+        16,
+        "length buckets per shard, cut where the least padding results",
+        "leaves 8.5 % padding on the demo",
+        minimum=1,
     )
 
 
@@ -107,35 +144,46 @@ class BatchConfig:
 class MapReduceConfig:
     """map-reduce: how shards are trained and averaged"""
 
-    reduce: str = _option("mean", "reduce rule (mean: the paper's)", choices=("mean",))
+    reduce: str = _option("mean", "reduce rule", "the paper's", choices=("mean",))
     map_tasks: int | None = _option(
-        None, "map tasks (slots) per round; same number, same result (number of workers)",
-        minimum=1, metavar="N",
-    )  # fmt: skip
+        None,
+        "map tasks (slots) per round; same number, same result, on any number of workers",
+        "the number of workers",
+        minimum=1,
+    )
     message_limit: float | None = _option(
-        None, "largest message to accept (what the model needs)", above=0.0, metavar="MB"
+        None,
+        "largest message that a run may need; a larger model is refused at the start",
+        "what the model needs",
+        above=0.0,
+        metavar="MB",
     )
     max_attempts: int = _option(
-        5, "times a task may be lost with its worker before the run stops", minimum=1
+        5,
+        "times a task may be lost with its worker before the run stops",
+        "more is no accident",
+        minimum=1,
     )
 
 
 @dataclass(frozen=True)
 class StopConfig:
-    """when to stop: whichever comes first"""
+    """when to stop: whichever comes first, looked at between rounds"""
 
     epochs: int = _option(
-        20,
-        "epochs, also the horizon of the schedule (20: 7 minutes of the demo on 2 cores)",
-        minimum=1,
+        20, "epochs, also the horizon of the schedule", "7 minutes of the demo", minimum=1
     )
-    rounds: int | None = _option(None, "rounds", minimum=1)
+    rounds: int | None = _option(None, "rounds", "no limit", minimum=1)
     max_seconds: float | None = _option(
-        None, "wall-clock seconds since the start, looked at between rounds", above=0.0
+        None, "seconds since this command began", "no limit", above=0.0, metavar="SECONDS"
     )
-    target_loss: float | None = _option(None, "validation loss to reach")
+    target_loss: float | None = _option(None, "validation loss to reach", "none", metavar="LOSS")
     patience: int | None = _option(
-        None, "validations without a new best", minimum=1, metavar="VALIDATIONS"
+        None,
+        "validations in a row without a new best",
+        "no limit",
+        minimum=1,
+        metavar="VALIDATIONS",
     )
 
 
@@ -143,17 +191,31 @@ class StopConfig:
 class RunConfig:
     """run"""
 
-    seed: int = _option(1, "same seed, same bytes", minimum=0, maximum=2**63 - 1)
+    seed: int = _option(1, "same seed, same bytes", "any will do", minimum=0, maximum=2**63 - 1)
     threads: int | None = _option(
-        None, "CPU threads per worker; part of the result (OMP_NUM_THREADS, else 1)", minimum=1
+        None,
+        "CPU threads per worker; part of the result, so never taken from the machine",
+        "OMP_NUM_THREADS, else 1",
+        minimum=1,
     )
-    validate_every: int = _option(1, "epochs between validations", minimum=1, metavar="EPOCHS")
+    validate_every: int = _option(
+        1,
+        "epochs between validations",
+        "the best model is chosen by them",
+        minimum=1,
+        metavar="EPOCHS",
+    )
     checkpoint_every: int | None = _option(
-        None, "rounds between checkpoints (at most one per 10 s; last and best always)",
-        minimum=1, metavar="ROUNDS",
-    )  # fmt: skip
+        None,
+        "rounds between checkpoints",
+        "at most one per 10 s; the best, the last and an interrupted round always",
+        minimum=1,
+        metavar="ROUNDS",
+    )
     deterministic: bool = _option(
-        False, "repeatable bytes on a GPU too: CTC loss on the CPU, deterministic kernels"
+        False,
+        "repeatable bytes on a GPU too: CTC loss on the CPU, deterministic kernels",
+        "slower; a CPU is repeatable anyway",
     )
 
 
@@ -161,11 +223,18 @@ class RunConfig:
 class DeviceConfig:
     """devices: one worker process each"""
 
-    gpus: str | None = _option(None, "number of GPUs, or auto for all visible ones", metavar="N")
-    devices: tuple[str, ...] = _option(
-        (), "GPUs by index, UUID or MIG id, comma-separated; may repeat", metavar="TOKEN,..."
+    gpus: str | None = _option(
+        None, "number of GPUs, or auto for all visible ones", "see the first example"
     )
-    cpu_workers: int | None = _option(None, "CPU worker processes", minimum=1, metavar="N")
+    devices: tuple[str, ...] = _option(
+        (),
+        "GPUs by index, UUID or MIG id; one named twice gets two workers",
+        "see --gpus",
+        metavar="TOKEN,...",
+    )
+    cpu_workers: int | None = _option(
+        None, "CPU worker processes", "see the first example", minimum=1
+    )
 
 
 @dataclass(frozen=True)
@@ -211,8 +280,11 @@ class Field:
 
     @property
     def help(self) -> str:
-        """Help text; its last brackets give the default, and why it is so."""
-        return self.option.help
+        """Help text with the default and its reason."""
+        if self.default in (None, ()):
+            return f"{self.option.help} (default: {self.option.why})"
+        shown = "off" if self.default is False else self.default
+        return f"{self.option.help} (default {shown}: {self.option.why})"
 
 
 def fields() -> tuple[Field, ...]:
