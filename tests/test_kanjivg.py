@@ -1,7 +1,5 @@
 """KanjiVG: strokes at constant arc length, components as labels, lines of characters."""
 
-# ruff: noqa: RUF001 (strokes look like other characters)
-
 from __future__ import annotations
 
 import importlib.metadata
@@ -14,7 +12,7 @@ from hypothesis import strategies as st
 
 from mapreduce_rnn.data.readers import kanjivg
 from mapreduce_rnn.data.readers.base import Import
-from mapreduce_rnn.data.readers.bezier import cubic_segments, sample_paths
+from mapreduce_rnn.data.readers.bezier import cubic_curves, sample_paths
 from mapreduce_rnn.data.readers.kanji import label, label_components, read_character
 from mapreduce_rnn.data.store import Sequence, Store, Unreadable, write_store
 from mapreduce_rnn.errors import ImportRefused
@@ -51,18 +49,18 @@ def labels_of(sequence: Sequence | Unreadable, alphabet: tuple[str, ...]) -> str
 
 
 def test_all_commands_give_absolute_control_points() -> None:
-    segments = cubic_segments(" m1,2c1 0-.5.5,2,0s1,1 2,0C10,10,11,11,12,12S14,14,15-15 ")
+    curves = cubic_curves(" m1,2c1 0-.5.5,2,0s1,1 2,0C10,10,11,11,12,12S14,14,15-15 ")
     expected = [
         [1 + 2j, 2 + 2j, 0.5 + 2.5j, 3 + 2j],
         [3 + 2j, 5.5 + 1.5j, 4 + 3j, 5 + 2j],
         [5 + 2j, 10 + 10j, 11 + 11j, 12 + 12j],
         [12 + 12j, 13 + 13j, 14 + 14j, 15 - 15j],
     ]
-    np.testing.assert_allclose(segments, expected)
+    np.testing.assert_allclose(curves, expected)
 
 
 def test_a_mirrored_curve_without_one_before_starts_at_the_pen() -> None:
-    np.testing.assert_allclose(cubic_segments("M1,1S2,2,3,3"), [[1 + 1j, 1 + 1j, 2 + 2j, 3 + 3j]])
+    np.testing.assert_allclose(cubic_curves("M1,1S2,2,3,3"), [[1 + 1j, 1 + 1j, 2 + 2j, 3 + 3j]])
 
 
 @pytest.mark.parametrize(
@@ -263,8 +261,9 @@ def test_entities_are_refused(tmp_path: Path) -> None:
     text = (folder / "04e01.svg").read_text(encoding="utf-8").replace("<text>1", "<text>&a;")
     entity = '<!DOCTYPE svg [<!ENTITY a "aaaaaaaaaa">]>'
     (folder / "04e01.svg").write_text(entity + text, encoding="utf-8")
-    bad = [s.id for s in kanjivg.read(folder, lines=False, seed=0).sequences if len(s.id) > 1]
-    assert bad == ["04e01.svg"]
+    [bad] = [s for s in kanjivg.read(folder, lines=False, seed=0).sequences if len(s.id) > 1]
+    assert isinstance(bad, Unreadable)
+    assert (bad.id, bad.reason) == ("04e01.svg", "expected no entities, got a declaration of 'a'")
 
 
 def test_labels_that_training_lacks_are_named(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,56 +29,60 @@ def sample_paths(paths: Sequence[str], spacing: float) -> list[NDArray[np.comple
     A length is divided into the whole number of equal steps that comes closest to ``spacing``,
     at least one: a dot keeps two points, however short it is.
 
-    Raises ValueError for what is not one line of cubic curves.
+    Raises:
+        ValueError: A path is not one line of cubic curves.
     """
-    segments = [cubic_segments(path) for path in paths]
-    stops = np.cumsum([_DENSE * len(curves) for curves in segments])
+    curves = [cubic_curves(path) for path in paths]
+    stops = np.cumsum([_DENSE * len(of_path) for of_path in curves])
     starts = np.concatenate([[0], stops[:-1]])
     # All strokes at once, for a few numpy calls in place of hundreds. Arc length goes on from one
     # stroke to the next after a gap, so that no position belongs to two.
-    dense: NDArray[np.complex128] = (np.concatenate(segments) @ _BERNSTEIN).ravel()
+    dense: NDArray[np.complex128] = (np.array(list(chain(*curves))) @ _BERNSTEIN).ravel()
     arc = np.zeros(len(dense))
     arc[1:] = np.abs(dense[1:] - dense[:-1])
     arc[starts[1:]] = spacing
     np.cumsum(arc, out=arc)
-    positions = [
-        _steps(first, last, spacing)
-        for first, last in zip(arc[starts].tolist(), arc[stops - 1].tolist(), strict=True)
-    ]
-    points: NDArray[np.complex128] = np.interp(np.concatenate(positions), arc, dense)
-    ends = np.cumsum([len(steps) for steps in positions]).tolist()
+    positions, sizes = _positions(arc[starts], arc[stops - 1], spacing)
+    points: NDArray[np.complex128] = np.interp(positions, arc, dense)
+    ends = np.cumsum(sizes).tolist()
     return [points[i:j] for i, j in zip([0, *ends[:-1]], ends, strict=True)]
 
 
-def _steps(first: float, last: float, spacing: float) -> NDArray[np.float64]:
-    count = max(1, round((last - first) / spacing))
-    return first + np.arange(count + 1, dtype=np.float64) * ((last - first) / count)
+def _positions(
+    first: NDArray[np.float64], last: NDArray[np.float64], spacing: float
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Where the points of all strokes lie, one after the other, and how many a stroke has."""
+    steps = np.maximum(1, np.rint((last - first) / spacing)).astype(np.int64)
+    sizes = steps + 1
+    number = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.repeat(first, sizes) + number * np.repeat((last - first) / steps, sizes), sizes
 
 
-def cubic_segments(path: str) -> NDArray[np.complex128]:
-    """Control points of the cubic curves of a path, complex (curves, 4).
+def cubic_curves(path: str) -> list[list[complex]]:
+    """Control points of the cubic curves of a path, four each, absolute.
 
-    Raises ValueError for what is not one line of cubic curves.
+    Raises:
+        ValueError: The path is not one line of cubic curves.
     """
     match = _PATH.fullmatch(path)
     if match is None:
         raise ValueError(f"expected a path of one M, then C, c, S or s, got {path.strip()[:40]!r}")
     [pen] = _points(match[1])
-    segments: list[list[complex]] = []
+    curves: list[list[complex]] = []
     for command, numbers in _COMMANDS.findall(match[2]):
-        pen = _add_curves(segments, command, _points(numbers), pen)
-    return np.array(segments)
+        pen = _add_curves(curves, command, _points(numbers), pen)
+    return curves
 
 
 def _points(text: str) -> list[complex]:
-    numbers = [float(number) for number in _NUMBERS.findall(text)]
+    numbers = list(map(float, _NUMBERS.findall(text)))
     if len(numbers) % 2:
         raise ValueError(f"expected pairs of numbers in a path, got {text.strip()!r}")
-    return [complex(x, y) for x, y in zip(numbers[::2], numbers[1::2], strict=True)]
+    return list(map(complex, numbers[::2], numbers[1::2]))
 
 
 def _add_curves(
-    segments: list[list[complex]], command: str, points: list[complex], pen: complex
+    curves: list[list[complex]], command: str, points: list[complex], pen: complex
 ) -> complex:
     """Append the curves of one command, made absolute, and return where they end."""
     size = 3 if command in "Cc" else 2
@@ -87,7 +92,7 @@ def _add_curves(
         origin = pen if command in "cs" else 0
         group = [origin + point for point in points[start : start + size]]
         if size == 2:  # S leaves out its first control point: the last one, mirrored
-            group.insert(0, 2 * pen - segments[-1][2] if segments else pen)
-        segments.append([pen, *group])
+            group.insert(0, 2 * pen - curves[-1][2] if curves else pen)
+        curves.append([pen, *group])
         pen = group[-1]
     return pen

@@ -25,10 +25,9 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from xml.etree.ElementTree import ParseError
+from xml.parsers.expat import ExpatError
 
 import numpy as np
-from defusedxml import DefusedXmlException
 from numpy.typing import NDArray
 
 from mapreduce_rnn.data.format import SPLITS, Sequence, Unreadable
@@ -57,12 +56,10 @@ _KANJI_BLOCKS = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000,
 
 
 @dataclass(frozen=True)
-class _Drawn:
-    """A character ready to be put into a line."""
+class _Labelled:
+    """A character with the numbers of its labels, ready to be put into a line."""
 
-    text: str
-    points: NDArray[np.complex128]  # (T,), in boxes
-    starts: NDArray[np.bool_]  # (T,), first points of strokes
+    character: Character
     labels: NDArray[np.int32]  # (L,)
 
 
@@ -72,7 +69,8 @@ def read(folder: Path | None, *, lines: bool, seed: int) -> Import:
     The split is fixed, and so are the validation lines: only training lines depend on ``seed``,
     so runs on stores of different seeds are scored on the same sequences.
 
-    Raises ImportRefused if the package is missing or no training character can be read.
+    Raises:
+        ImportRefused: The package is missing, or no training character can be read.
     """
     files = _package_files() if folder is None else list(folder.glob("*.svg"))
     files = sorted((f for f in files if _is_kanji(f)), key=lambda file: file.name)
@@ -82,10 +80,10 @@ def read(folder: Path | None, *, lines: bool, seed: int) -> Import:
         raise ImportRefused(_nothing(folder, len(files), unreadable))
     components = label_components(training)
     alphabet = sorted({symbol for c in training for symbol in label(c, components)})
-    drawn, unknown = _draw_all(characters, components, alphabet)
+    labelled, unknown = _number_labels(characters, components, alphabet)
     kind = f"lines, seed {seed}" if lines else "single characters"
     return Import(
-        sequences=_sequences(drawn, [*unreadable, *unknown], seed if lines else None),
+        sequences=_sequences(labelled, [*unreadable, *unknown], seed if lines else None),
         alphabet=tuple(alphabet), feature_names=FEATURES, attribution=ATTRIBUTION, pen=PEN,
         source=f"KanjiVG, {len(characters)} characters, {kind}",
     )  # fmt: skip
@@ -130,61 +128,56 @@ def _read_all(files: Iterable[Path]) -> tuple[list[Character], list[Unreadable]]
     for file in files:
         try:
             characters.append(read_character(file))
-        except (OSError, ParseError, DefusedXmlException, ValueError) as error:
+        except (OSError, ExpatError, ValueError) as error:
             unreadable.append(Unreadable(file.name, str(error)))
     return characters, unreadable
 
 
-def _draw_all(
+def _number_labels(
     characters: Iterable[Character], components: frozenset[str], alphabet: list[str]
-) -> tuple[list[_Drawn], list[Unreadable]]:
+) -> tuple[list[_Labelled], list[Unreadable]]:
     """Characters ready for lines, and those with a label that no training character has."""
     number = {symbol: k for k, symbol in enumerate(alphabet, start=1)}
-    drawn, unknown = [], []
+    labelled, unknown = [], []
     for character in characters:
         symbols = label(character, components)
         new = [symbol for symbol in symbols if symbol not in number]
         if new:
             reason = f"no training character has the label {new[0]}"
-            unknown.append(Unreadable(chr(character.code), reason))
+            unknown.append(Unreadable(character.text, reason))
         else:
-            drawn.append(_draw(character, [number[symbol] for symbol in symbols]))
-    return drawn, unknown
-
-
-def _draw(character: Character, labels: list[int]) -> _Drawn:
-    lengths = [len(stroke.points) for stroke in character.strokes]
-    starts = np.zeros(sum(lengths), dtype=bool)
-    starts[np.cumsum([0, *lengths[:-1]])] = True
-    points = np.concatenate([stroke.points for stroke in character.strokes])
-    return _Drawn(chr(character.code), points, starts, np.array(labels, dtype=np.int32))
+            labels = np.array([number[symbol] for symbol in symbols], dtype=np.int32)
+            labelled.append(_Labelled(character, labels))
+    return labelled, unknown
 
 
 def _sequences(
-    drawn: list[_Drawn], unreadable: list[Unreadable], seed: int | None
+    characters: list[_Labelled], unreadable: list[Unreadable], seed: int | None
 ) -> Iterator[Sequence | Unreadable]:
     """Lines, training ones first, or single characters where ``seed`` is None."""
     yield from unreadable
     for split, stream in (("train", seed), ("validation", 0)):
-        members = [d for d in drawn if in_validation(ord(d.text)) == (split == "validation")]
+        held_out = split == "validation"
+        members = [c for c in characters if in_validation(c.character.code) == held_out]
         sequence = np.random.SeedSequence(stream or 0, spawn_key=(SPLITS.index(split),))
         rng = np.random.default_rng(sequence)
         for first in members:
             line = [first] if seed is None else [first, *_more(members, rng)]
-            labels = np.concatenate([d.labels for d in line])
-            yield Sequence("".join(d.text for d in line), _frames(line), labels, split)
+            text = "".join(c.character.text for c in line)
+            labels = np.concatenate([c.labels for c in line])
+            yield Sequence(text, _frames([c.character for c in line]), labels, split)
 
 
-def _more(members: list[_Drawn], rng: np.random.Generator) -> list[_Drawn]:
+def _more(members: list[_Labelled], rng: np.random.Generator) -> list[_Labelled]:
     """The characters of a line after its first."""
     count = rng.geometric(LINE_P) - 1
     return [members[k] for k in rng.integers(len(members), size=count)]
 
 
-def _frames(line: list[_Drawn]) -> NDArray[np.float32]:
+def _frames(line: list[Character]) -> NDArray[np.float32]:
     """Features of a line, (T, 7), as in FEATURES."""
-    points = np.concatenate([d.points + k * ADVANCE for k, d in enumerate(line)])
-    starts = np.concatenate([d.starts for d in line])
+    points = np.concatenate([c.points + k * ADVANCE for k, c in enumerate(line)])
+    starts = np.concatenate([c.starts for c in line])
     steps = np.diff(points, prepend=points[0])
     direction = np.where(starts, 0, steps) * (BOX / SPACING)
     jump = np.where(starts, steps, 0)
