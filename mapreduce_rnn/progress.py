@@ -207,10 +207,16 @@ def end_lines(summary: EndSummary, constant: float | None) -> list[str]:
         *item("ended", f"{summary.reason}, {duration(summary.seconds)} in all"),
         *item("best", best),
         *item("verdict", verdict(summary.best_label_error, constant).text),
-        *path_lines("run", summary.run_dir),
+        *_where(summary.run_dir),
         *item("files", ", ".join(summary.files)),
         *command_lines("resume", summary.resume),
     ]
+
+
+def _where(run_dir: Path) -> list[str]:
+    """A path that takes several lines stands in the block of the start and in the command."""
+    lines = path_lines("run", run_dir)
+    return lines if len(lines) == 1 else item("run", "the folder that the command below names")
 
 
 class _Bar(_Tqdm):

@@ -22,7 +22,7 @@ START = StartSummary(
     store="kanji", train_sequences=5785, validation_sequences=643, infeasible=12,
     devices="2 CPU workers", threads=1, slots=2, model="bidirectional LSTM, 1 layer of 96 units",
     parameters=122437, buckets=8, expected_padding=0.026, steps_per_epoch=182,
-    constant_label_error=0.931, stop=StopConfig(), run_dir=Path("runs/demo"),
+    constant_label_error=0.931, stop=StopConfig(epochs=30), run_dir=Path("runs/demo"),
 )  # fmt: skip
 END = EndSummary(
     reason="all 10 epochs done", seconds=95.3, best_round=10, best_loss=9.131,
@@ -82,7 +82,10 @@ def at(run_dir: Path, store: str = "kanji") -> tuple[StartSummary, EndSummary]:
     )
 
 
-@pytest.mark.parametrize("run_dir", ["runs/demo", "/tmp/" + "a" * 70, "/tmp/" + "b" * 120])
+@pytest.mark.parametrize(
+    "run_dir",
+    ["runs/demo", "/tmp/" + "a" * 70, "/tmp/" + "b" * 145, "/tmp/some files/" + "c" * 134],
+)
 def test_ten_rounds_in_a_pipe_are_at_most_30_plain_lines(run_dir: str) -> None:
     text = written(*at(Path(run_dir)))
     assert len(text.splitlines()) <= 30

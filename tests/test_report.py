@@ -7,18 +7,21 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from html import unescape
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.text import Text
 
 from mapreduce_rnn.errors import UsageError
-from mapreduce_rnn.report import figures, strokes, try_report, write_report
+from mapreduce_rnn.report import canvas, figures, strokes, try_report, write_report
 from mapreduce_rnn.report.html import differing, page
+from mapreduce_rnn.report.pictures import draw
 from mapreduce_rnn.report.run import Example, Run, read_run
-from mapreduce_rnn.report.style import LIGHT
+from mapreduce_rnn.report.style import DARK
 from mapreduce_rnn.report.tables import run_verdict, summary, validation_table
 from mapreduce_rnn.runlog import JsonLines
 from runs import ATTRIBUTION, round_event, write_run
@@ -49,28 +52,36 @@ def test_a_report_is_three_figures_and_a_page(reported: Path) -> None:
 
 def test_the_page_needs_no_other_file_and_no_network(reported: Path) -> None:
     text = (reported / "report.html").read_text(encoding="utf-8")
-    assert text.count("<picture>") == 3
-    sources = re.findall(r'(?:src|srcset)="([^"]{22})', text)
-    assert len(sources) == 12
-    assert set(sources) == {"data:image/png;base64,"}
-    assert not re.search(r"<script|<link(?! rel=\"icon\" href=\"data:,\")|@import|url\(", text)
-    assert not re.search(r'href="(?:https?:)?//', text)
+    assert not re.search(r"<script|<link(?! rel=\"icon\" href=\"data:,\")|@import|url\((?!#)", text)
+    assert not re.search(r'src=|href="(?:https?:)?//', text)
+    assert len(re.findall(r"<svg viewBox", text)) == 4 + 6 + 1
+    wanted = set(re.findall(r'(?:href="|url\()#(\w+)', text))
+    assert wanted <= set(re.findall(r' id="(\w+)"', text))
+    assert {"training", "examples", "buckets"} <= wanted
 
 
 def test_the_page_fits_narrow_and_dark_screens(reported: Path) -> None:
     text = (reported / "report.html").read_text(encoding="utf-8")
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
-    medias = re.findall(r'<source media="([^"]*)"', text)
-    assert medias[:3] == [
-        "(max-width: 640px) and (prefers-color-scheme: dark)",
-        "(max-width: 640px)",
-        "(prefers-color-scheme: dark)",
-    ]
+    assert f"@media (prefers-color-scheme: dark) {{ :root {{ --ground: {DARK.ground};" in text
+    drawings = "".join(re.findall(r"<defs>.*?</svg>", text, re.DOTALL))
+    assert set(re.findall(r"(?:fill|stroke): ([^;\"]*)", drawings)) <= {
+        "none", *(f"var(--{name})" for name in ("ground", "ink", "muted", "rule", "accent",
+                                               "second", "warning")),
+    }  # fmt: skip
+
+
+def test_words_in_the_page_s_figures_are_text_in_its_font(reported: Path) -> None:
+    text = (reported / "report.html").read_text(encoding="utf-8")
+    assert "DejaVu" not in text
+    words = re.findall(r"<text style=\"([^\"]*)\"[^>]*>([^<]*)</text>", text)
+    assert "Label error on validation (%)" in [word for _, word in words]
+    assert all("var(--font)" in style for style, _ in words)
 
 
 def test_every_picture_of_the_data_names_its_source(reported: Path) -> None:
     text = (reported / "report.html").read_text(encoding="utf-8")
-    [caption] = re.findall(r"<figcaption>(Validation sequences.*?)</figcaption>", text)
+    [caption] = re.findall(r"<figcaption>(What differs.*?)</figcaption>", text)
     assert ATTRIBUTION in caption
 
 
@@ -78,8 +89,7 @@ def test_examples_are_numbered_as_in_the_figure_and_marked_where_they_differ(
     reported: Path,
 ) -> None:
     run = read_run(reported)
-    figure = strokes.examples(run, LIGHT, figures.WIDE)
-    titles = [axis.get_title(loc="left") for axis in figure.axes]
+    titles = [text.get_text() for text in strokes.examples(run).figure.texts]
     assert titles[:2] == ["1:  0 edits / 1 label", "2:  2 edits / 3 labels"]
     text = page(run, ())
     assert '<strong>2</strong> line-1 <span class="muted">2 edits / 3 labels</span>' in text
@@ -116,7 +126,7 @@ def test_the_table_has_a_row_per_validation_and_shows_gaps(reported: Path) -> No
 
 
 def test_lines_of_the_figure_have_a_gap_where_a_number_is_missing(reported: Path) -> None:
-    figure = figures.training(read_run(reported), LIGHT, figures.WIDE)
+    figure = figures.training(read_run(reported)).figure
     for panel in figure.axes[:2]:
         train, validation, _best = (list(line.get_ydata()) for line in panel.lines)  # type: ignore[arg-type]
         assert [i for i, y in enumerate(train) if math.isnan(y)] == [2]
@@ -124,49 +134,79 @@ def test_lines_of_the_figure_have_a_gap_where_a_number_is_missing(reported: Path
 
 
 def test_the_figure_compares_with_the_constant_output_on_time_and_epochs(reported: Path) -> None:
-    figure = figures.training(read_run(reported), LIGHT, figures.WIDE)
-    loss_time, loss_epoch, error_time, error_epoch = figure.axes
+    loss_time, loss_epoch, error_time, error_epoch = figures.training(
+        read_run(reported)
+    ).figure.axes
     for panel in (error_time, error_epoch):
-        assert list(panel.lines[1].get_ydata()) == [pytest.approx(93.1)] * 2  # type: ignore[arg-type]
-    label = "training time (s), validation and start-up apart"
-    assert loss_time.get_xlabel() == error_time.get_xlabel() == label
-    assert loss_epoch.get_xlabel() == error_epoch.get_xlabel() == "epochs"
+        assert list(panel.lines[0].get_ydata()) == [pytest.approx(0.931)] * 2  # type: ignore[arg-type]
+        labels = panel.get_legend_handles_labels()[1]
+        assert labels == ["best constant output 93.1 %", "best round 12: 33.5 %"]
+    assert loss_time.get_xlabel() == error_time.get_xlabel() == "training time (s)"
+    assert loss_epoch.get_xlabel() == error_epoch.get_xlabel() == "epoch"
     assert loss_time.get_ylim() == loss_epoch.get_ylim()
-    assert list(error_time.lines[0].get_xdata())[:2] == [8.1, 16.2]  # type: ignore[arg-type]
+    assert list(error_time.lines[1].get_xdata())[:2] == [8.1, 16.2]  # type: ignore[arg-type]
+
+
+def test_headings_stay_in_their_panel_and_clear_of_each_other(reported: Path) -> None:
+    run = read_run(reported)
+    late = dataclasses.replace(run.rounds[-1], number=12345, elapsed=9e4)
+    with canvas.settings():
+        drawing = figures.training(dataclasses.replace(run, rounds=(*run.rounds[:-1], late)))
+        canvas.png(drawing.figure)
+        dpi = drawing.figure.dpi
+        for axis, tile in zip(drawing.figure.axes, drawing.tiles, strict=True):
+            [title] = axis.findobj(partial(title_of, axis))
+            legend, ticks = axis.get_legend(), axis.yaxis.get_tightbbox()
+            assert legend is not None
+            assert ticks is not None
+            row, above = legend.get_window_extent(), title.get_window_extent()
+            assert dpi * tile.left <= min(row.x0, above.x0, ticks.x0)
+            assert max(row.x1, above.x1) <= dpi * (tile.left + tile.width)
+            assert ticks.y1 <= row.y0 < row.y1 <= above.y0
+            assert above.y1 <= drawing.figure.bbox.height - dpi * tile.top
+
+
+def title_of(axis: Any, artist: Any) -> bool:
+    return isinstance(artist, Text) and artist.get_text() == axis.get_title(loc="left")
 
 
 def test_no_line_is_drawn_to_a_point_after_a_pen_up_jump() -> None:
     points = ((0.0, 0.0, True), (1.0, 0.0, False), (5.0, 0.0, True), (9.0, 3.0, True))
     run = Run(Path("run"), examples=(Example("a", (), (), 0, points),))
-    line = strokes.examples(run, LIGHT, figures.WIDE).axes[0].lines[0]
+    line = strokes.examples(run).figure.axes[0].lines[0]
     x = ["gap" if math.isnan(value) else value for value in line.get_xdata()]  # type: ignore[union-attr]
     assert x == ["gap", 0.0, 1.0, "gap", 5.0, "gap", 9.0]
     assert [x[i] for i in line.get_markevery()] == [5.0, 9.0]  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("width", [10.0, 3.7])
-def test_examples_keep_one_scale_and_do_not_overlap(width: float) -> None:
+def test_examples_keep_one_scale_and_do_not_overlap() -> None:
     extents = [(0.0, 0.0), (1.0, 1.0), (0.5, 2.0), (9.0, 1.0), (3.0, 0.0)]
-    panels = strokes.place(extents, width)
-    assert len({panel.scale for panel in panels}) == 1
-    assert all(panel.left > 0 and panel.left + panel.width < width for panel in panels)
-    for first, second in combinations(panels, 2):
+    tiles, scale = strokes.place(extents)
+    for tile, (width, height) in zip(tiles, extents, strict=True):
+        assert tile.width > width * scale
+        assert tile.height > height * scale
+        assert 0 <= tile.left < tile.left + tile.width <= 2 * canvas.TILE
+    for first, second in combinations(tiles, 2):
         beside = first.left + first.width < second.left
         assert beside or first.top + first.height < second.top
 
 
-@pytest.mark.parametrize("format", [figures.WIDE, figures.NARROW])
-def test_odd_runs_can_be_drawn(reported: Path, format: figures.Format) -> None:
+def test_odd_runs_can_be_drawn(reported: Path) -> None:
     run = read_run(reported)
     dot = Example("漢", ("字",), (), 1, ((3.0, 3.0, True),))
     flat = Example("$x^", (), (), 0, tuple((float(i), 0.0, i == 0) for i in range(500)))
     lost = Example("nan", (), (), 0, ((math.nan, math.nan, True),))
     odd = dataclasses.replace(run, examples=(dot, flat, lost), attribution="漢字 $\\frac{ (c) é\n")
-    assert figures.png(strokes.examples(odd, LIGHT, format), format)
-    blank = tuple(dataclasses.replace(r, elapsed=math.nan, validation=None) for r in run.rounds)
-    assert figures.png(
-        figures.training(dataclasses.replace(run, rounds=blank[:1]), LIGHT, format), format
-    )
+    timeless = tuple(dataclasses.replace(round, elapsed=math.nan) for round in run.rounds)
+    blank = dataclasses.replace(timeless[0], validation=None, train_loss=math.nan)
+    for rounds in (timeless, (blank,)):
+        pictures = draw(dataclasses.replace(odd, rounds=rounds))
+        assert all(picture.png and picture.svg for picture in pictures)
+        assert [picture.name for picture in pictures] == ["training", "examples", "buckets"]
+
+
+def test_equal_runs_give_equal_figures(reported: Path) -> None:
+    assert draw(read_run(reported)) == draw(read_run(reported))
 
 
 def test_a_run_in_progress_is_reported_as_far_as_it_is(tmp_path: Path) -> None:

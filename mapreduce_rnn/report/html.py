@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import os
 from collections.abc import Iterable
 from html import escape
+from itertools import zip_longest
 from pathlib import Path
 
 from rapidfuzz.distance import Levenshtein
@@ -35,7 +35,7 @@ def write(run_dir: Path) -> Path:
     pictures = draw(run)
     (run_dir / "figures").mkdir(exist_ok=True)
     for picture in pictures:
-        _replace(run_dir / "figures" / f"{picture.name}.png", picture.light)
+        _replace(run_dir / "figures" / f"{picture.name}.png", picture.png)
     return _replace(run_dir / "report.html", page(run, pictures).encode("utf-8", "replace"))
 
 
@@ -50,16 +50,15 @@ def _replace(path: Path, content: bytes) -> Path:
 def page(run: Run, pictures: Iterable[Picture]) -> str:
     """The whole page."""
     name = escape(run.path.absolute().name)
-    shown = {picture.name: _figure(picture) for picture in pictures}
+    by_name = {picture.name: picture for picture in pictures}
     sections = (
         _verdict(run),
         _problems(run),
         _summary(run),
-        shown.get("training", ""),
+        _figure(by_name.get("training")),
         _table(run),
-        shown.get("examples", ""),
-        _examples(run, titled="examples" not in shown),
-        shown.get("buckets", ""),
+        _examples(run, by_name.get("examples")),
+        _figure(by_name.get("buckets")),
         _files(run),
     )
     body = "\n".join(section for section in sections if section)
@@ -100,25 +99,38 @@ def _text(text: str) -> str:
     return escape(text).replace(" %", "&nbsp;%")
 
 
-def _figure(picture: Picture) -> str:
-    sources = "".join(
-        f'<source media="{media}" srcset="{_data(content)}">'
-        for media, content in (
-            ("(max-width: 640px) and (prefers-color-scheme: dark)", picture.narrow_dark),
-            ("(max-width: 640px)", picture.narrow_light),
-            ("(prefers-color-scheme: dark)", picture.dark),
-        )
-    )
+def _figure(picture: Picture | None) -> str:
+    if picture is None:
+        return ""
     caption = escape(picture.caption)
+    panels = "\n".join(_tiles(picture))
     return (
-        f"<h2>{picture.title}</h2>\n<figure><picture>{sources}"
-        f'<img src="{_data(picture.light)}" alt="{caption}"></picture>\n'
+        f"<h2>{picture.title}</h2>\n{_drawing(picture)}\n"
+        f'<figure class="panels" role="img" aria-label="{caption}">\n{panels}\n'
         f"<figcaption>{caption}</figcaption></figure>"
     )
 
 
-def _data(content: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(content).decode('ascii')}"
+def _drawing(picture: Picture) -> str:
+    """What the tiles are cut from; by itself it shows nothing."""
+    return (
+        '<svg class="source" width="0" height="0" aria-hidden="true"><defs>'
+        f'<g id="{picture.name}">{picture.svg}</g></defs></svg>'
+    )
+
+
+def _tiles(picture: Picture) -> list[str]:
+    """A window on each part of the drawing; a page arranges them as its width allows."""
+    return [
+        f'<svg viewBox="{_points(tile.left, tile.top, tile.width, tile.height)}"'
+        f' width="{_points(tile.width)}" height="{_points(tile.height)}" aria-hidden="true">'
+        f'<use href="#{picture.name}"/></svg>'
+        for tile in picture.tiles
+    ]
+
+
+def _points(*inches: float) -> str:
+    return " ".join(f"{72 * length:.4g}" for length in inches)
 
 
 def _table(run: Run) -> str:
@@ -141,23 +153,30 @@ def _row(cells: tuple[str, ...], best: bool) -> str:
     return f"<tr{kind}>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
 
 
-def _examples(run: Run, titled: bool) -> str:
+def _examples(run: Run, picture: Picture | None) -> str:
     if not run.examples:
         return ""
-    title = "<h2>Examples</h2>\n" if titled else ""
-    items = "\n".join(_example(number, example) for number, example in enumerate(run.shown, 1))
+    drawn = _tiles(picture) if picture else []
+    caption = f" {escape(picture.caption)}" if picture else ""
+    items = "\n".join(
+        _example(number, example, strokes)
+        for number, (example, strokes) in enumerate(zip_longest(run.shown, drawn, fillvalue=""), 1)
+        if isinstance(example, Example)
+    )
     return (
-        f'{title}<p class="muted">Labels of reference and output; what differs is underlined.</p>\n'
-        f'<ol class="examples">\n{items}\n</ol>'
+        f"<h2>Examples</h2>\n{_drawing(picture) if picture else ''}\n<figure>\n"
+        f'<ol class="examples">\n{items}\n</ol>\n'
+        f"<figcaption>What differs between reference and output is underlined.{caption}"
+        "</figcaption></figure>"
     )
 
 
-def _example(number: int, example: Example) -> str:
+def _example(number: int, example: Example, strokes: str) -> str:
     reference, hypothesis = differing(example.reference, example.hypothesis)
     edits = f"{counted(example.edits, 'edit')} / {counted(len(example.reference), 'label')}"
     return (
         f"<li><strong>{number}</strong> {escape(example.id)}"
-        f' <span class="muted">{edits}</span>\n<dl class="labels">'
+        f' <span class="muted">{edits}</span>\n{strokes}<dl class="labels">'
         f"<dt>reference</dt><dd>{_labels(example.reference, reference)}</dd>"
         f"<dt>output</dt><dd>{_labels(example.hypothesis, hypothesis)}</dd></dl></li>"
     )

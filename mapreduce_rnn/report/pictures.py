@@ -1,86 +1,62 @@
-"""Which figures a report shows, their words, and their PNG files for each width and theme."""
+"""Which figures a report shows, their words, and the two forms of each."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mapreduce_rnn.report.run import Run
-from mapreduce_rnn.report.style import DARK, LIGHT, Theme
 from mapreduce_rnn.report.tables import CPU_NOTE
 from mapreduce_rnn.text import counted, percent
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from mapreduce_rnn.report.figures import Format
-
-    Draw = Callable[[Run, Theme, Format], Figure]
+    from mapreduce_rnn.report.canvas import Drawing, Tile
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure as PNG files, of which a page shows the fitting one; ``light`` is kept as a file."""
+    """A figure as a PNG file, and as SVG elements of which a page shows the tiles."""
 
     name: str
     title: str
     caption: str
-    light: bytes
-    dark: bytes
-    narrow_light: bytes
-    narrow_dark: bytes
+    png: bytes
+    svg: str
+    tiles: tuple[Tile, ...]
 
 
 def draw(run: Run) -> tuple[Picture, ...]:
     """Every figure for which the run has data."""
-    with _quiet_matplotlib():
-        from mapreduce_rnn.report import figures, strokes
+    from mapreduce_rnn.report import canvas, figures, strokes
 
-        pictures = []
+    pictures = []
+    with canvas.settings():
         if run.rounds:
             pictures.append(_picture("training", "Training", _training(run), run, figures.training))
-        if run.plan.boundaries:
-            pictures.append(_picture("buckets", "Buckets", _buckets(run), run, figures.buckets))
         if run.drawn:
             pictures.append(_picture("examples", "Examples", _examples(run), run, strokes.examples))
-        return tuple(pictures)
+        if run.plan.boundaries:
+            pictures.append(_picture("buckets", "Buckets", _buckets(run), run, figures.buckets))
+    return tuple(pictures)
 
 
-@contextmanager
-def _quiet_matplotlib() -> Iterator[None]:
-    """Keep matplotlib from telling users about its font cache and folders."""
-    logger = logging.getLogger("matplotlib")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+def _picture(
+    name: str, title: str, caption: str, run: Run, draw_it: Callable[[Run], Drawing]
+) -> Picture:
+    from mapreduce_rnn.report.canvas import png, svg
 
-
-def _picture(name: str, title: str, caption: str, run: Run, figure: Draw) -> Picture:
-    from mapreduce_rnn.report.figures import NARROW, WIDE, png
-
-    return Picture(
-        name,
-        title,
-        caption,
-        light=png(figure(run, LIGHT, WIDE), WIDE),
-        dark=png(figure(run, DARK, WIDE), WIDE),
-        narrow_light=png(figure(run, LIGHT, NARROW), NARROW),
-        narrow_dark=png(figure(run, DARK, NARROW), NARROW),
-    )
+    drawing = draw_it(run)
+    return Picture(name, title, caption, png(drawing.figure), svg(drawing.figure), drawing.tiles)
 
 
 def _training(run: Run) -> str:
     note = f" {CPU_NOTE}." if run.plan.device == "cpu" else ""
     return (
         "Mean CTC loss per sequence and label error rate against training time (map, transfer,"
-        " reduce and checkpoint; validation and start-up apart) and against epochs. Level dashed"
-        f" line: what the best constant output scores on the validation labels.{note}"
+        " reduce and checkpoint; validation and start-up apart) and against epochs. Best constant"
+        " output: the least label error of giving the same labels whatever the input. Best round:"
+        f" the one of lowest validation loss.{note}"
     )
 
 
@@ -96,6 +72,6 @@ def _buckets(run: Run) -> str:
 def _examples(run: Run) -> str:
     note = f" Data: {run.attribution}" if run.attribution else ""
     return (
-        "Validation sequences, never trained on, as they were written, numbered as below. Edits:"
-        f" labels to insert, delete or replace in the output to get the reference.{note}"
+        "Validation sequences, never trained on, as they were written. Edits: labels to insert,"
+        f" delete or replace in the output to get the reference.{note}"
     )

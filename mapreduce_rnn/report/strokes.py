@@ -1,77 +1,72 @@
 """The figure of examples: validation sequences as they were written.
 
 No text from the data is drawn but the attribution: the font that comes with matplotlib lacks
-Chinese and Japanese characters. The page beside the figure has the labels.
+Chinese and Japanese characters. The page has the labels beside the strokes.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mapreduce_rnn.report.figures import Format, alone, finite
+from mapreduce_rnn.report.canvas import TILE, Drawing, Tile
+from mapreduce_rnn.report.marks import alone, finite
 from mapreduce_rnn.report.run import Example, Run
-from mapreduce_rnn.report.style import Theme
+from mapreduce_rnn.report.style import LIGHT
 from mapreduce_rnn.text import counted
 
 # Inches.
-_STROKE_HEIGHT = 1.1  # of the tallest
-_MARGIN, _GAP, _FOOT = 0.15, 0.7, 0.4
-_TITLE, _TITLE_WIDTH = 0.35, 1.6
+_WIDTH = 2 * TILE
+_STROKE_HEIGHT = 1.3  # of the tallest
+_MARGIN, _GAP, _FOOT = 0.06, 0.6, 0.55
+_TITLE, _TITLE_WIDTH = 0.4, 1.75
 
 
-def examples(run: Run, theme: Theme, format: Format) -> Figure:
-    """Pen strokes of up to six sequences at one scale, numbered as in the page, with their edits.
+def examples(run: Run) -> Drawing:
+    """Pen strokes of the run's examples at one scale, with their edits; a tile is one's strokes.
 
-    Raises ValueError for a run without strokes.
+    Raises:
+        ValueError: the run has no strokes.
     """
-    panels = place([_extent(example) for example in run.drawn], format.width)
-    height = max(panel.top + panel.height for panel in panels) + _FOOT
-    with style.context(["default", theme.rc()]):
-        figure = Figure(figsize=(format.width, height))
-        for number, (panel, example) in enumerate(zip(panels, run.drawn, strict=True), 1):
-            bottom = height - panel.top - panel.height
-            axis = figure.add_axes((
-                panel.left / format.width, bottom / height,
-                panel.width / format.width, panel.height / height,
-            ))  # fmt: skip
-            _strokes(axis, example, theme, panel)
-            labels = counted(len(example.reference), "label")
-            axis.set_title(f"{number}:  {counted(example.edits, 'edit')} / {labels}")
-        figure.text(_MARGIN / format.width, 0.1 / height, _drawable(run.attribution), fontsize=7,
-                    color=theme.muted, parse_math=False, wrap=True)  # fmt: skip
-        return figure
+    tiles, scale = place([_extent(example) for example in run.drawn])
+    height = max(tile.top + tile.height for tile in tiles) + _FOOT
+    figure = Figure(figsize=(_WIDTH, height))
+    for number, (tile, example) in enumerate(zip(tiles, run.drawn, strict=True), 1):
+        inner = tile.inside(_MARGIN, _MARGIN, _MARGIN, _MARGIN)
+        axis = figure.add_axes(inner.within(_WIDTH, height))
+        _strokes(axis, example, inner, scale)
+        labels = counted(len(example.reference), "label")
+        title = f"{number}:  {counted(example.edits, 'edit')} / {labels}"
+        figure.text(inner.left / _WIDTH, 1 - (tile.top - 0.05) / height, title)
+    figure.text(_MARGIN / _WIDTH, 0.12 / height, _drawable(run.attribution), fontsize=9,
+                color=LIGHT.muted, parse_math=False, wrap=True)  # fmt: skip
+    return Drawing(figure, tuple(tiles))
 
 
-@dataclass(frozen=True)
-class Panel:
-    """Where an example is drawn, in inches from the figure's upper left corner."""
+def place(extents: Sequence[tuple[float, float]]) -> tuple[list[Tile], float]:
+    """Rooms for strokes at one scale in rows, as words in lines; each with its title above.
 
-    left: float
-    top: float
-    width: float
-    height: float
-    scale: float  # inches per unit of the data
+    Args:
+        extents: width and height of each example's strokes, in the units of the data.
 
-
-def place(extents: Sequence[tuple[float, float]], width: float) -> list[Panel]:
-    """Panels at one scale in rows, as words in lines; each has room for its title above."""
+    Returns:
+        The rooms, margins included, and the inches per unit.
+    """
     widest, tallest = (max(e[i] for e in extents) or 1.0 for i in (0, 1))
-    scale = min(_STROKE_HEIGHT / tallest, (width - 2 * _MARGIN) / widest)
-    panels: list[Panel] = []
-    left, top, below = _MARGIN, _TITLE, _TITLE
-    for w, h in extents:
-        if left > _MARGIN and left + max(w * scale, _TITLE_WIDTH) > width - _MARGIN:
-            left, top = _MARGIN, below + _TITLE
-        panels.append(Panel(left, top, max(w * scale, 0.1), max(h * scale, 0.1), scale))
-        left += max(w * scale, _TITLE_WIDTH) + _GAP
-        below = max(panel.top + panel.height for panel in panels)
-    return panels
+    scale = min(_STROKE_HEIGHT / tallest, (_WIDTH - 4 * _MARGIN) / widest)
+    tiles: list[Tile] = []
+    left, top, below = 0.0, _TITLE, _TITLE
+    for extent in extents:
+        width, height = (max(side * scale, 0.1) + 2 * _MARGIN for side in extent)
+        if left > 0 and left + max(width, _TITLE_WIDTH) > _WIDTH:
+            left, top = 0.0, below + _TITLE
+        tiles.append(Tile(left, top, width, height))
+        left += max(width, _TITLE_WIDTH) + _GAP
+        below = max(tile.top + tile.height for tile in tiles)
+    return tiles, scale
 
 
 def _extent(example: Example) -> tuple[float, float]:
@@ -81,7 +76,7 @@ def _extent(example: Example) -> tuple[float, float]:
     return width, height
 
 
-def _strokes(axis: Axes, example: Example, theme: Theme, panel: Panel) -> None:
+def _strokes(axis: Axes, example: Example, room: Tile, scale: float) -> None:
     """A line from point to point, none to a point that begins after a pen-up jump."""
     x: list[float] = []
     y: list[float] = []
@@ -89,11 +84,11 @@ def _strokes(axis: Axes, example: Example, theme: Theme, panel: Panel) -> None:
         x += [math.nan, here_x] if jump else [here_x]
         y += [math.nan, here_y] if jump else [here_y]
     dots = alone([math.isfinite(value) for value in x])  # strokes of one point
-    axis.plot(x, y, color=theme.ink, linewidth=1.4, marker="o", markersize=2.8,
+    axis.plot(x, y, color=LIGHT.ink, linewidth=1.6, marker="o", markersize=2.8,
               markeredgewidth=0, markevery=dots, clip_on=False)  # fmt: skip
     left, top = min(finite(x), default=0.0), max(finite(y), default=0.0)
-    axis.set_xlim(left, left + panel.width / panel.scale)
-    axis.set_ylim(top - panel.height / panel.scale, top)
+    axis.set_xlim(left, left + room.width / scale)
+    axis.set_ylim(top - room.height / scale, top)
     axis.set_axis_off()
 
 

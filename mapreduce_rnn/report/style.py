@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,38 +20,6 @@ class Theme:
     warning: str  # the constant output; wrong labels
     good: str
 
-    def rc(self) -> dict[str, Any]:
-        """matplotlib settings on top of its default style."""
-        return {
-            "figure.facecolor": self.ground,
-            "axes.facecolor": self.ground,
-            "axes.edgecolor": self.muted,
-            "axes.labelcolor": self.muted,
-            "axes.titlecolor": self.ink,
-            "axes.titlesize": 10,
-            "axes.titlelocation": "left",
-            "axes.labelsize": 9,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "axes.linewidth": 0.8,
-            "axes.grid": True,
-            "axes.grid.axis": "y",
-            "axes.axisbelow": True,
-            "grid.color": self.rule,
-            "grid.linewidth": 0.8,
-            "text.color": self.ink,
-            "xtick.color": self.muted,
-            "ytick.color": self.muted,
-            "xtick.labelsize": 9,
-            "ytick.labelsize": 9,
-            "ytick.major.size": 0,
-            "legend.frameon": False,
-            "legend.fontsize": 9,
-            "lines.linewidth": 1.8,
-            "lines.solid_capstyle": "round",
-            "lines.solid_joinstyle": "round",
-        }
-
 
 LIGHT = Theme(
     ground="#ffffff", ink="#1b2230", muted="#596273", rule="#e3e6eb", accent="#1c5fae",
@@ -62,10 +31,64 @@ DARK = Theme(
 )  # fmt: skip
 
 
+_PAGE_FONT = 'system-ui, "Segoe UI", "Helvetica Neue", Arial, sans-serif'
+_FONT = "DejaVu Sans"  # comes with matplotlib
+
+
+def rc() -> dict[str, Any]:
+    """matplotlib settings on top of its default ones: figures are drawn in the light colours."""
+    return {
+        "axes.edgecolor": LIGHT.muted,
+        "axes.labelcolor": LIGHT.muted,
+        "axes.labelpad": 5,
+        "axes.titlecolor": LIGHT.ink,
+        "axes.titlesize": 11,
+        "axes.titlelocation": "left",
+        "axes.titlepad": 9,
+        "axes.titleweight": "bold",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.linewidth": 0.8,
+        "axes.grid": True,
+        "axes.grid.axis": "y",
+        "axes.axisbelow": True,
+        "figure.facecolor": LIGHT.ground,
+        "axes.facecolor": LIGHT.ground,
+        "font.family": [_FONT],
+        "font.size": 10.5,
+        "grid.color": LIGHT.rule,
+        "grid.linewidth": 0.8,
+        "text.color": LIGHT.ink,
+        "xtick.color": LIGHT.muted,
+        "ytick.color": LIGHT.muted,
+        "ytick.major.size": 0,
+        "legend.borderaxespad": 0.0,
+        "legend.borderpad": 0.3,
+        "legend.columnspacing": 1.3,
+        "legend.fontsize": 10,
+        "legend.frameon": False,
+        "legend.handlelength": 1.6,
+        "legend.handletextpad": 0.5,
+        "lines.linewidth": 2.0,
+        "lines.solid_capstyle": "round",
+        "lines.solid_joinstyle": "round",
+        "svg.fonttype": "none",  # text stays text
+        "svg.hashsalt": "mapreduce-rnn",  # equal figures, equal names inside
+    }
+
+
+def on_page(svg: str) -> str:
+    """SVG that matplotlib has drawn with :func:`rc`, in the page's colours and font."""
+    for name, colour in asdict(LIGHT).items():
+        svg = svg.replace(colour, f"var(--{name})")
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # the same in every figure, and nothing points there
+    return re.sub(rf"'{_FONT}'[^;\"]*", "var(--font)", svg)
+
+
 def style_sheet() -> str:
     """CSS of the page: one column, from 360 pixels up, light or dark as the reader has it."""
     return (
-        f":root {{ color-scheme: light dark; {_variables(LIGHT)} }}\n"
+        f":root {{ color-scheme: light dark; --font: {_PAGE_FONT}; {_variables(LIGHT)} }}\n"
         f"@media (prefers-color-scheme: dark) {{ :root {{ {_variables(DARK)} }} }}\n{_RULES}"
     )
 
@@ -77,17 +100,23 @@ def _variables(theme: Theme) -> str:
 _RULES = """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--ground); color: var(--ink);
-  font: 16px/1.5 system-ui, "Segoe UI", "Helvetica Neue", Arial, sans-serif; }
-main { max-width: 1040px; margin: 0 auto; padding: 24px 16px 48px; }
+  font: 16px/1.5 var(--font); }
+main { max-width: 992px; margin: 0 auto; padding: 24px 16px 48px; }
 h1 { font-size: 1.6rem; line-height: 1.25; margin: 0; overflow-wrap: anywhere; }
 h2 { font-size: 1.15rem; margin: 40px 0 12px; }
 p { margin: 4px 0 12px; max-width: 44rem; }
 a { color: var(--accent); }
 code { font: 0.875em/1.5 ui-monospace, Menlo, Consolas, monospace; overflow-wrap: anywhere; }
 figure { margin: 0; }
-picture img { display: block; width: 100%; height: auto; }
+svg { display: block; max-width: 100%; height: auto; stroke-linejoin: round; }
+.source { position: absolute; }
+.panels { display: grid; gap: 16px;
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, 26rem), 1fr)); }
+.panels svg { width: 100%; }
 figcaption, .muted { color: var(--muted); font-size: 0.875rem; }
 figcaption { max-width: 44rem; margin-top: 8px; }
+.panels figcaption { grid-column: 1 / -1; margin: 0; }
+.panels svg:only-of-type + figcaption { grid-column: auto; align-self: center; }
 .verdict { border-left: 4px solid var(--muted); padding: 4px 0 4px 12px; margin: 16px 0 24px;
   font-size: 1.1rem; font-weight: 600; }
 .verdict.better { border-color: var(--good); }
@@ -112,6 +141,8 @@ tr.best td { font-weight: 600; }
 .examples { list-style: none; margin: 16px 0 0; padding: 0; display: grid; gap: 16px 32px;
   grid-template-columns: repeat(auto-fill, minmax(min(100%, 26rem), 1fr)); }
 .examples dl { grid-template-columns: 5.5rem 1fr; gap: 2px 12px; }
+.examples svg { margin: 6px 0; }
+#examples path { vector-effect: non-scaling-stroke; }
 .labels { line-height: 1.7; }
 mark { background: none; color: var(--warning); font-weight: 600; text-decoration: underline;
   text-underline-offset: 3px; }

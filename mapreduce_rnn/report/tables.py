@@ -140,7 +140,7 @@ def _machine(start: Mapping[str, Any]) -> str:
 
 
 def _software(start: Mapping[str, Any]) -> str:
-    return _listed(*(f"{k} {v}" for k, v in _section(start, "versions").items()))
+    return _listed(*(f"{k}\N{NO-BREAK SPACE}{v}" for k, v in _section(start, "versions").items()))
 
 
 def _command(command: Any) -> str:
