@@ -42,7 +42,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Load public names on first use: `mapreduce-rnn --help` shall not wait for numpy."""
+    """Load public names on first use: ``mapreduce-rnn --help`` shall not wait for numpy."""
     import importlib
 
     if name not in _HOME:

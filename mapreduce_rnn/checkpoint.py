@@ -55,12 +55,17 @@ def save(
 ) -> Path:
     """Write the checkpoint of a round and return its folder; an older one of it is replaced.
 
-    `content` is anything that strict JSON can hold; ValueError for NaN or infinity.
+    Args:
+        run_dir: The run's folder; what of the way to the checkpoint is missing is made.
+        round: Rounds done.
+        model: The global model.
+        state: All other arrays: of the reduce rule, of local optimizers.
+        content: Whatever else is needed to go on; anything that strict JSON can hold.
 
-    Raises
-    ------
-    CheckpointError
-        The files cannot be written, for example on a full disk; older checkpoints stay.
+    Raises:
+        CheckpointError: The files cannot be written, for example on a full disk; older
+            checkpoints stay.
+        ValueError: NaN or infinity in ``content``.
     """
     parts = {_MODEL: _to_bytes(model), _STATE: _to_bytes(state)}
     parts[_MANIFEST] = _manifest(round, content, parts)
@@ -76,14 +81,12 @@ def save(
 
 
 def load(run_dir: str | Path, round: int | None = None) -> Checkpoint:
-    """Read the newest whole checkpoint, or that of `round`.
+    """Read the newest whole checkpoint, or that of ``round``.
 
     Newest means by number. Whatever in the folder is not named like a checkpoint is ignored.
 
-    Raises
-    ------
-    CheckpointError
-        There is none, none is whole, or the one asked for is damaged.
+    Raises:
+        CheckpointError: There is none, none is whole, or the one asked for is damaged.
     """
     rounds = _rounds(run_dir) if round is None else [round]
     damaged: list[str] = []
@@ -113,7 +116,8 @@ def prune(run_dir: str | Path, keep_rounds: Collection[int]) -> None:
 def save_model(path: str | Path, arrays: Arrays) -> None:
     """Write arrays as a safetensors file, whole or not at all; an older file is replaced.
 
-    Raises CheckpointError if the file cannot be written.
+    Raises:
+        CheckpointError: The file cannot be written.
     """
     path = Path(path)
     temporary = path.with_name(_TEMPORARY + path.name)
@@ -129,7 +133,8 @@ def save_model(path: str | Path, arrays: Arrays) -> None:
 def load_model(path: str | Path) -> Arrays:
     """Read arrays from a file that :func:`save_model` wrote.
 
-    Raises CheckpointError if it is missing or damaged.
+    Raises:
+        CheckpointError: It is missing or damaged.
     """
     try:
         return _from_bytes(Path(path).read_bytes())

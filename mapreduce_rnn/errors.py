@@ -59,7 +59,7 @@ class Interrupted(MapReduceRnnError):
     """A signal asked the run to stop; the last whole round is on disk.
 
     Attributes:
-        run_dir: the run that can be resumed; None when it had not come so far.
+        run_dir: The run that can be resumed; None when it had not come so far.
     """
 
     def __init__(self, signum: int) -> None:

@@ -22,8 +22,8 @@ def make_examples(
     """The content of examples.json: sequences of different lengths with reference and output.
 
     Args:
-        model: parameters and buffers by name.
-        indices: validation sequences to choose from, at least one.
+        model: Parameters and buffers by name.
+        indices: Validation sequences to choose from, at least one.
     """
     chosen = choose(store.lengths[indices])
     hypotheses = _read(store, task, model, indices[chosen])

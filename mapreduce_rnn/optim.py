@@ -34,8 +34,8 @@ def learning_rate(options: OptimizerConfig, epochs_done: float) -> float:
     """The learning rate of a step: a pure function, so that slots and resumed runs agree.
 
     Args:
-        options: peak, schedule, warm-up, and the horizon, which the plan has resolved.
-        epochs_done: epochs before the step, with the part of the current one. From the horizon
+        options: Peak, schedule, warm-up, and the horizon, which the plan has resolved.
+        epochs_done: Epochs before the step, with the part of the current one. From the horizon
             on, the rate stays as it is there.
     """
     if options.horizon is None:
@@ -70,7 +70,7 @@ def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> bool:
     """Scale all gradients together so that their common 2-norm is at most ``max_norm``.
 
     Args:
-        parameters: those without a gradient are passed over.
+        parameters: Those without a gradient are passed over.
         max_norm: 0 never scales.
 
     Returns:
@@ -106,7 +106,7 @@ def load_optimizer_arrays(
     """Replace the optimizer's state by ``arrays``, copied; nothing in them resets it.
 
     Raises:
-        CheckpointError: an array belongs to no parameter of the model, or does not fit it.
+        CheckpointError: An array belongs to no parameter of the model, or does not fit it.
     """
     parameters = dict(model.named_parameters())
     optimizer.state.clear()

@@ -100,7 +100,7 @@ def resolve_config(config: TrainConfig, *, slots: int, threads: int, device: str
     """``config`` with nothing left open.
 
     Args:
-        slots: map tasks per round where the config names none: the number of workers.
+        slots: Map tasks per round where the config names none: the number of workers.
         threads: CPU threads per worker where the config names none.
         device: "cpu" or "cuda"; decides the kernel. On a CPU training through
             pack_padded_sequence takes several times as long as the padded kernel; on a GPU cuDNN
@@ -126,11 +126,11 @@ def make_plan(
     """Derive all facts of a run.
 
     Args:
-        config: resolved by :func:`resolve_config`.
-        model: the initial model, by name; only sizes are read.
+        config: Resolved by :func:`resolve_config`.
+        model: The initial model, by name; only sizes are read.
 
     Raises:
-        StoreError: a split is empty or no sequence of it can be trained.
+        StoreError: A split is empty or no sequence of it can be trained.
         UsageError: ``--message-limit`` is below what the model needs.
     """
     train = usable(store, task, "train")
@@ -154,7 +154,8 @@ def make_plan(
 def usable(store: Store, task: Task, split: str) -> Usable:
     """The sequences of a split whose labels fit into their frames.
 
-    Raises StoreError when the split has no sequence, or none that fits.
+    Raises:
+        StoreError: The split has no sequence, or none that fits.
     """
     indices = store.split(split)
     if not len(indices):

@@ -125,14 +125,14 @@ class State:
     """All that decides the next action.
 
     Attributes:
-        places: worker places that are open, in order.
-        idle: ready workers without a task, in order of becoming idle.
-        running: the task each busy worker holds.
-        waiting: tasks nobody holds, in slot order.
-        done: tasks of the current phase whose answer was accepted.
-        lost: how often each task was lost with its worker.
-        raised: on which places each task raised.
-        failed_starts: starts in a row that did not get ready, by place.
+        places: Worker places that are open, in order.
+        idle: Ready workers without a task, in order of becoming idle.
+        running: The task each busy worker holds.
+        waiting: Tasks nobody holds, in slot order.
+        done: Tasks of the current phase whose answer was accepted.
+        lost: How often each task was lost with its worker.
+        raised: On which places each task raised.
+        failed_starts: Starts in a row that did not get ready, by place.
     """
 
     places: tuple[int, ...]

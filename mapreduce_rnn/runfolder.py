@@ -42,7 +42,8 @@ def default_path(store: Path) -> Path:
 def find(name: str) -> Path:
     """The run folder a user means by ``--resume``: a path, or ``latest`` under runs/.
 
-    Raises UsageError when there is none.
+    Raises:
+        UsageError: There is none.
     """
     if name != "latest":
         return Path(name)
@@ -71,7 +72,7 @@ class RunFolder:
             (self.path / "workers").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(
-                f"cannot make the run folder {self.path}: {error.strerror}; choose another --run-dir"
+                f"cannot make the folder {self.path}: {error.strerror}; choose another --run-dir"
             ) from None
         self._claim()
         return self
@@ -116,7 +117,8 @@ class Recorded:
 def read_config(path: Path) -> Recorded:
     """Read the config.toml of a run folder.
 
-    Raises UsageError when it cannot be read or holds what no run writes.
+    Raises:
+        UsageError: It cannot be read, or holds what no run writes.
     """
     source = path / CONFIG
     values = read_toml(source)
@@ -129,7 +131,11 @@ def read_config(path: Path) -> Recorded:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file. Raises UsageError in one line when it cannot be read."""
+    """A TOML file.
+
+    Raises:
+        UsageError: It cannot be read; in one line.
+    """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -29,7 +29,7 @@ def dumps(value: Any) -> str:
     Tuples become arrays; floats that aren't finite become null.
 
     Raises:
-        TypeError: for what JSON can't hold, a numpy integer or a key that is no text, say; the
+        TypeError: For what JSON can't hold, a numpy integer or a key that is no text, say; the
             message names the place. Nothing is turned into text in silence.
     """
     return json.dumps(_strict(value, "$"), sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -146,7 +146,7 @@ def truncate(path: Path, size: int) -> None:
     """Cut a file back to its first ``size`` bytes, as when a run resumes from a checkpoint.
 
     Raises:
-        CheckpointError: the file is shorter, so it isn't the one that the checkpoint counted.
+        CheckpointError: The file is shorter, so it isn't the one that the checkpoint counted.
     """
     found = path.stat().st_size if path.exists() else 0
     if found < size:

@@ -34,8 +34,8 @@ def summarize(n: int, scored: Iterable[tuple[np.ndarray, ScoreResult]]) -> Valid
     """Put the slots' scores in sequence order and sum them, in float64.
 
     Args:
-        n: number of validation sequences.
-        scored: of each slot: positions int64 (n_slot,) among the n sequences, and its scores.
+        n: Number of validation sequences.
+        scored: Of each slot: positions int64 (n_slot,) among the n sequences, and its scores.
     """
     loss = np.zeros(n, dtype=np.float64)
     edits = np.zeros(n, dtype=np.int64)
@@ -116,7 +116,7 @@ def next_slots(
     Args:
         policy: ``reset``: none; ``keep``: its own; ``average``: the mean over the slots that
             trained, weighted like the models.
-        states: what the slots returned, without those that the reduce left out.
+        states: What the slots returned, without those that the reduce left out.
     """
     trained = [state for state in states if state.weight and state.arrays]
     if policy == "reset" or not trained:
@@ -153,8 +153,8 @@ def stop_reason(state: RunState, stop: StopConfig, rounds: int, seconds: float) 
     """Why the run is over, in words; None while it goes on.
 
     Args:
-        rounds: the last round, from ``--rounds`` and ``--epochs``.
-        seconds: since the master started; looked at between rounds only.
+        rounds: The last round, from ``--rounds`` and ``--epochs``.
+        seconds: Since the master started; looked at between rounds only.
     """
     if state.round >= rounds:
         return f"all {rounds} rounds done"

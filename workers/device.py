@@ -16,7 +16,7 @@ def prepare_device(device: str, *, threads: int, deterministic: bool) -> torch.d
         device: "cpu", or "cuda:<token>" with the token in CUDA_VISIBLE_DEVICES since before the
             process started, which makes it the only GPU there is here.
         threads: CPU threads; part of the result, so set even where it is torch's default.
-        deterministic: repeatable bytes on a GPU; on a CPU they are so anyway.
+        deterministic: Repeatable bytes on a GPU; on a CPU they are so anyway.
 
     Raises:
         TrainingFailed: CUDA does not show the chosen GPU. It is never replaced by another device.

@@ -18,7 +18,7 @@ def die_with_parent(parent: int) -> None:
     it is compared afterwards; then the worker ends at once.
 
     Args:
-        parent: process id of the master, from the command line.
+        parent: Process id of the master, from the command line.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:

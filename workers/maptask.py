@@ -62,10 +62,10 @@ def map_task(context: Context, message: MapTask, on_step: OnStep) -> MapResult:
     """Train on one slot's shard, in mini-batches drawn inside optimal length buckets.
 
     Args:
-        context: shared by the tasks of the run.
-        message: arrays ``model/<name>`` (the global model), ``state/<name>`` (the slot's local
+        context: Shared by the tasks of the run.
+        message: Arrays ``model/<name>`` (the global model), ``state/<name>`` (the slot's local
             optimizer state, may be absent), ``shard`` int64 (indices into the store).
-        on_step: called with the number of batches done, after each.
+        on_step: Called with the number of batches done, after each.
 
     Returns:
         The trained parameters, the new optimizer state, the weight (sequence visits whose step

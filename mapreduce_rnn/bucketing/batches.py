@@ -15,23 +15,23 @@ from mapreduce_rnn.errors import UsageError
 def epoch_batches(
     lengths: ArrayLike, boundaries: ArrayLike, batch_size: int, rng: np.random.Generator
 ) -> list[NDArray[np.int64]]:
-    """Batches of one epoch: positions into `lengths`, together a permutation of all.
+    """Batches of one epoch: positions into ``lengths``, together a permutation of all.
 
     The sequences of a bucket are shuffled and cut into batches, the last of which may be
     smaller. Then the batches of all buckets are shuffled, so that lengths mix over the epoch.
     The same arguments and generator state give the same batches.
 
-    Parameters
-    ----------
-    lengths : (n,) of the sequences; n may be 0, which gives no batches.
-    boundaries : (Q,) inclusive upper lengths of the buckets, strictly increasing.
-    batch_size : sequences per batch, at least 1.
-    rng : the only source of randomness.
+    Args:
+        lengths: (n,) of the sequences; n may be 0, which gives no batches.
+        boundaries: (Q,) inclusive upper lengths of the buckets, strictly increasing.
+        batch_size: Sequences per batch, at least 1.
+        rng: The only source of randomness.
 
-    Raises
-    ------
-    UsageError
-        A length beyond the last boundary, a batch size below 1.
+    Returns:
+        Positions, int64 (B,) per batch, B up to ``batch_size``.
+
+    Raises:
+        UsageError: A length beyond the last boundary, a batch size below 1.
     """
     if batch_size < 1:
         raise UsageError(f"expected a batch size of at least 1, got {batch_size}")
@@ -60,7 +60,9 @@ def _shuffled_buckets(
 def padding_share(lengths: ArrayLike, batches: list[NDArray[np.int64]]) -> float:
     """Share of padding when each batch is padded to its longest sequence, in [0, 1).
 
-    `batches` as from `epoch_batches`: positions into `lengths`, none empty.
+    Args:
+        lengths: (n,) of the sequences.
+        batches: As from :func:`epoch_batches`: positions into ``lengths``, none empty.
     """
     if not batches:
         return 0.0

@@ -55,22 +55,18 @@ class Buckets:
 
 
 def optimal_buckets(lengths: ArrayLike, n_buckets: int) -> Buckets:
-    """Split lengths into at most `n_buckets` buckets of least total padded length.
+    """Split lengths into at most ``n_buckets`` buckets of least total padded length.
 
-    Parameters
-    ----------
-    lengths : (n,) positive integers of any width, or floats, in any order; at least one.
-    n_buckets : Q >= 1. With fewer distinct lengths than that, each gets its own bucket.
+    Args:
+        lengths: (n,) positive integers of any width, or floats, in any order; at least one.
+        n_buckets: Q >= 1. With fewer distinct lengths than that, each gets its own bucket.
 
-    Returns
-    -------
-    Buckets, numbers as Python's int or float, like the lengths.
+    Returns:
+        The partition; its numbers are Python's int or float, like the lengths.
 
-    Raises
-    ------
-    UsageError
-        Lengths that are none, not a flat list of numbers, not finite or below or equal to 0;
-        Q below 1.
+    Raises:
+        UsageError: Lengths that are none, not a flat list of numbers, not finite, or 0 or less;
+            Q below 1.
     """
     if n_buckets < 1:
         raise UsageError(f"expected at least 1 bucket, got {n_buckets}")

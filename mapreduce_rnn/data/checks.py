@@ -19,7 +19,11 @@ def check_arguments(
     scale: float,
     pen: Mapping[str, int] | None,
 ) -> None:
-    """Check what holds for the whole store. Raises UsageError."""
+    """Check what holds for the whole store.
+
+    Raises:
+        UsageError: An argument makes no sense, or does not go with another.
+    """
     if not names or len(set(names)) < len(names):
         raise UsageError("expected at least one feature name, each once")
     if not alphabet or not all(map(_is_text, alphabet)) or len(set(alphabet)) < len(alphabet):

@@ -88,7 +88,11 @@ class Meta:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Meta:
-        """The inverse of :meth:`to_bytes` after parsing. Raises TypeError or KeyError."""
+        """The inverse of :meth:`to_bytes`, after parsing.
+
+        Raises:
+            KeyError, TypeError: ``values`` is not such a dictionary, or lacks a fact.
+        """
         fields: dict[str, Any] = {}
         for name in (field.name for field in dataclasses.fields(cls)):
             value = values[name]

@@ -17,8 +17,15 @@ def epoch_shards(
     order, one each, so that all slots get the same number of sequences, give or take one, and
     nearly the same lengths: a round lasts as long as its slowest slot.
 
-    lengths : int64 (n,). Every position 0..n-1 is in exactly one shard; with fewer sequences than
-    slots some shards are empty.
+    Args:
+        lengths: int64 (n,), frames of each sequence.
+        n_slots: At least 1.
+        seed: The run's.
+        epoch: Counted from 1; each has shards of its own.
+
+    Returns:
+        int64 (n_s,) per slot. Every position 0..n-1 is in exactly one; with fewer sequences than
+        slots some are empty.
     """
     rng = shard_generator(seed, epoch)
     groups = -(-len(lengths) // n_slots)

@@ -52,10 +52,9 @@ class Store:
     def open(cls, path: str | Path) -> Store:
         """Open the store in a folder.
 
-        Raises
-        ------
-        StoreError
-            One line: the folder is missing, not a store, of another version, or damaged.
+        Raises:
+            StoreError: The folder is missing, not a store, of another version, or damaged; one
+                line.
         """
         path = Path(path)
         meta, fingerprint = _read_meta(path)
@@ -70,7 +69,11 @@ class Store:
         return len(self.lengths)
 
     def split(self, name: str) -> NDArray[np.int64]:
-        """Indices of the sequences of a split, ascending: int64 (n_split,), maybe empty."""
+        """Indices of the sequences of a split, ascending: int64 (n_split,), maybe empty.
+
+        Raises:
+            StoreError: Stores have no split of that name.
+        """
         if name not in SPLITS:
             raise StoreError(f"no split {name!r}: a store has {', '.join(SPLITS)}")
         return np.flatnonzero(self._arrays[layout.SPLIT] == SPLITS.index(name))
@@ -95,7 +98,11 @@ class Store:
         return (self.path / layout.IDS).read_text(encoding="utf-8").split("\n")
 
     def verify(self) -> None:
-        """Read everything and compare the sums. Raises StoreError naming the damaged file."""
+        """Read everything and compare the sums.
+
+        Raises:
+            StoreError: A file is damaged; it is named.
+        """
         for name, array in self._arrays.items():
             _check_sum(self.path / name, layout.array_sum(array), self.meta.sha256[name])
         ids = self.path / layout.IDS

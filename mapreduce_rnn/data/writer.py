@@ -45,23 +45,23 @@ def write_store(
     Sequences may come from a generator: only the frames of one are in memory at a time.
     Sequences without frames are left out and named in ``Meta.dropped``.
 
-    Parameters
-    ----------
-    alphabet : what labels 1..K stand for, without the blank.
-    dtype : how frames are stored: "float32", "float16", or "uint8" for frames that already are.
-    scale : with uint8 only: stored value x scale = feature.
-    pen : which features draw the strokes, as {"x": 0, "y": 1, "pen_up": 4}; None: no pen data.
-    skip_bad : leave bad sequences out and name them in ``Meta.skipped`` instead of refusing.
+    Args:
+        path: A folder that does not exist yet.
+        sequences: Those to write; what could not be read takes the place of a sequence.
+        alphabet: What labels 1..K stand for, without the blank.
+        feature_names: One per feature of a frame.
+        dtype: How frames are stored: "float32", "float16", or "uint8" for frames that already are.
+        scale: With uint8 only: stored value x scale = feature.
+        source: Where the data came from.
+        attribution: Shown wherever the data is shown.
+        pen: Which features draw the strokes, as {"x": 0, "y": 1, "pen_up": 4}; None: no pen data.
+        skip_bad: Leave bad sequences out and name them in ``Meta.skipped`` instead of refusing.
 
-    Raises
-    ------
-    ImportRefused
-        With the list of bad sequences: unreadable, of another shape, not finite, labels outside
-        1..K, ids that repeat; or no training sequence is left.
-    UsageError
-        The target exists, or an argument makes no sense.
-    StoreError
-        The target cannot be written.
+    Raises:
+        ImportRefused: With the list of bad sequences: unreadable, of another shape, not finite,
+            labels outside 1..K, ids that repeat; or no training sequence is left.
+        UsageError: The target exists, or an argument makes no sense.
+        StoreError: The target cannot be written.
     """
     path = Path(path)
     names, symbols = tuple(feature_names), tuple(alphabet)
@@ -207,7 +207,11 @@ def _refuse_bad(writer: _Writer, skip_bad: bool) -> None:
 
 
 def refuse_existing(path: Path) -> None:
-    """Raise UsageError if there is something where a store is to be written."""
+    """Check that a store can be written there.
+
+    Raises:
+        UsageError: There is something already.
+    """
     if path.exists() or path.is_symlink():
         raise UsageError(f"{path} exists: choose another name or remove it first")
 

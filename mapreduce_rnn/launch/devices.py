@@ -35,13 +35,13 @@ def resolve_places(
     asked for is never replaced by anything else.
 
     Args:
-        environ: of this process; CUDA_VISIBLE_DEVICES is read.
-        count_gpus: how many devices the CUDA driver shows (:func:`cuda_device_count`); only
+        environ: Of this process; CUDA_VISIBLE_DEVICES is read.
+        count_gpus: How many devices the CUDA driver shows (:func:`cuda_device_count`); only
             called when the answer matters.
-        cores: usable ones (:func:`usable_cores`).
+        cores: Usable ones (:func:`usable_cores`).
 
     Raises:
-        UsageError: options that exclude each other, or a GPU that is not there.
+        UsageError: Options that exclude each other, or a GPU that is not there.
     """
     _check_exclusive(config)
     if config.cpu_workers is not None:
@@ -104,7 +104,8 @@ def resolve_threads(option: int | None, environ: Mapping[str, str]) -> int:
     Never derived from cores or workers: the number is part of the result (float sums are split
     by it). Of a list ("4,2", one per nesting level) the first counts.
 
-    Raises UsageError when OMP_NUM_THREADS is not a positive number.
+    Raises:
+        UsageError: OMP_NUM_THREADS is not a positive number.
     """
     if option is not None:
         return option

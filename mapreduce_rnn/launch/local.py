@@ -41,11 +41,11 @@ class LocalLauncher:
     ) -> None:
         """
         Args:
-            address: of the master's socket.
-            store: opened by every worker for itself; a relative path is made absolute.
-            log_folder: gets ``<place>.log``, appended to when a worker is started again.
+            address: Of the master's socket.
+            store: Opened by every worker for itself; a relative path is made absolute.
+            log_folder: Gets ``<place>.log``, appended to when a worker is started again.
             threads: CPU threads of each worker.
-            command: what to run; the worker's options are added to it.
+            command: What to run; the worker's options are added to it.
         """
         self._places = places
         self._options = ("--connect", address, "--run", run_id, "--store", os.path.abspath(store))
@@ -103,7 +103,8 @@ class LocalLauncher:
     def stop_all(self, grace_seconds: float) -> None:
         """SIGTERM to all at once, SIGKILL after ``grace_seconds``; none is left, all are reaped.
 
-        Raises TrainingFailed if the kernel does not let go of one.
+        Raises:
+            TrainingFailed: The kernel does not let go of one.
         """
         deadline = time.monotonic() + grace_seconds
         for process in self._processes.values():

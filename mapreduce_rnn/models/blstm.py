@@ -35,15 +35,15 @@ class BidirectionalLSTM(nn.Module):
     """Bidirectional LSTM layers (Graves & Schmidhuber 2005) and a linear layer.
 
     Args:
-        features: numbers per frame.
-        classes: outputs per frame.
+        features: Numbers per frame.
+        classes: Outputs per frame.
         layers: LSTM layers.
         units: LSTM units per direction.
-        dropout: probability of dropping an output of an LSTM layer.
+        dropout: Probability of dropping an output of an LSTM layer.
         kernel: "padded" or "packed"; both give the same numbers.
-        feature_mean: subtracted from the frames; kept in the model, so that prediction needs
+        feature_mean: Subtracted from the frames; kept in the model, so that prediction needs
             nothing else. ``features`` numbers; zeros if None.
-        feature_std: the frames are divided by it; ones if None.
+        feature_std: The frames are divided by it; ones if None.
 
     Raises:
         ValueError: ``kernel`` is neither of the two.
@@ -86,7 +86,7 @@ class BidirectionalLSTM(nn.Module):
             (B, T, classes) float32; what stands behind a sequence's length means nothing.
 
         Raises:
-            ValueError: shapes and lengths do not fit together.
+            ValueError: Shapes and lengths do not fit together.
         """
         _check(frames, lengths)
         normalised = ((frames - self.feature_mean) / self.feature_std).transpose(0, 1)

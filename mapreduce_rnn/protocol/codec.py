@@ -61,10 +61,10 @@ def encode(message: Message, run_id: str, max_bytes: int | None = None) -> Frame
     """A snapshot of ``message``: later changes of its arrays do not reach the receiver.
 
     Args:
-        max_bytes: the receiver's limit for all frames together, None for no limit.
+        max_bytes: The receiver's limit for all frames together, None for no limit.
 
     Raises:
-        ProtocolError: a value that would not arrive as it is, with its key; a header over 64 kB;
+        ProtocolError: A value that would not arrive as it is, with its key; a header over 64 kB;
             a message over ``max_bytes``.
     """
     arrays = getattr(message, "arrays", {})
@@ -89,10 +89,10 @@ def decode(frames: Sequence[bytes], run_id: str, max_bytes: int | None = None) -
     whoever changes one, or wraps it in a tensor, copies it first.
 
     Args:
-        max_bytes: limit for all frames together, None for no limit.
+        max_bytes: Limit for all frames together, None for no limit.
 
     Raises:
-        DecodeError: for anything that :func:`encode` does not make, and nothing else.
+        DecodeError: For anything that :func:`encode` does not make, and nothing else.
     """
     _check_received_size(frames, max_bytes)
     version, *rest = _unpack(frames[0], list)

@@ -16,11 +16,11 @@ def make_socket_folder(environ: Mapping[str, str]) -> str:
     """Make a new folder that only this user can enter, short enough to hold a socket.
 
     Args:
-        environ: the first of XDG_RUNTIME_DIR, TMPDIR and /tmp that fits and can be written to
+        environ: The first of XDG_RUNTIME_DIR, TMPDIR and /tmp that fits and can be written to
             is used.
 
     Raises:
-        UsageError: none does.
+        UsageError: None does.
     """
     candidates = [environ.get("XDG_RUNTIME_DIR"), environ.get("TMPDIR"), "/tmp"]
     reasons = []

@@ -42,10 +42,10 @@ class MasterSocket:
     """The master's end: a ROUTER that every worker of the run connects to.
 
     Attributes:
-        address: what a worker connects to.
-        max_bytes: limit of a received message; starts small, since a worker says no more than
+        address: What a worker connects to.
+        max_bytes: Limit of a received message; starts small, since a worker says no more than
             Hello before it has a task, and is set from the model's size once that is known.
-        rejected: messages that were ignored, counted by (worker, fault).
+        rejected: Messages that were ignored, counted by (worker, fault).
     """
 
     def __init__(
@@ -55,7 +55,11 @@ class MasterSocket:
         max_bytes: int = 1 << 20,
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
     ) -> None:
-        """Raises UsageError when no folder can hold the socket."""
+        """Bind a socket in a private folder.
+
+        Raises:
+            UsageError: No folder can hold the socket.
+        """
         self._run_id = run_id
         self.max_bytes = max_bytes
         self._inbox: Inbox[tuple[str, Message]] = Inbox()
@@ -78,7 +82,8 @@ class MasterSocket:
         True means that it is on its way: a worker that ends before it reads it is noticed by
         its process or its silence. The arrays may be changed when this returns.
 
-        Raises ProtocolError for what cannot be sent (:func:`mapreduce_rnn.protocol.codec.encode`).
+        Raises:
+            ProtocolError: It cannot be sent, see :func:`mapreduce_rnn.protocol.codec.encode`.
         """
         frames = encode(message, self._run_id)
         call = self._thread.call(lambda: self._deliver(worker.encode(), frames))
@@ -143,7 +148,7 @@ class WorkerChannel:
     """A worker's end: a DEALER and the thread that keeps the master informed.
 
     Attributes:
-        steps: batches done in the current task; the main thread sets it, heartbeats carry it.
+        steps: Batches done in the current task; the main thread sets it, heartbeats carry it.
     """
 
     def __init__(
@@ -157,8 +162,8 @@ class WorkerChannel:
     ) -> None:
         """
         Args:
-            name: that the master knows this worker by; unique among all workers of the run.
-            silence_seconds: without a message from the master, after which it counts as gone.
+            name: That the master knows this worker by; unique among all workers of the run.
+            silence_seconds: Without a message from the master, after which it counts as gone.
         """
         self.steps = 0
         self._address = address
@@ -176,8 +181,8 @@ class WorkerChannel:
         """Hand a message to the thread; its arrays may be changed when this returns.
 
         Raises:
-            ProtocolError: for what cannot be sent (:func:`mapreduce_rnn.protocol.codec.encode`).
-            TrainingFailed: the channel is closed or the master is gone.
+            ProtocolError: For what cannot be sent (:func:`mapreduce_rnn.protocol.codec.encode`).
+            TrainingFailed: The channel is closed or the master is gone.
         """
         frames = encode(message, self._run_id)
         self._thread.call(lambda: self._thread.send(frames))
@@ -187,7 +192,8 @@ class WorkerChannel:
 
         Without a timeout the master's silence is the deadline.
 
-        Raises TrainingFailed when the master has been silent for too long.
+        Raises:
+            TrainingFailed: The master has been silent for too long.
         """
         return self._inbox.take(timeout_seconds)
 

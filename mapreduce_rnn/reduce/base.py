@@ -1,6 +1,6 @@
 """What a reduce rule gets and gives.
 
-A rule is `init` and `apply`; all it keeps from round to round is named arrays, which go into
+A rule is ``init`` and ``apply``; all it keeps from round to round is named arrays, which go into
 every checkpoint. Names are those of a model's state dict, or any others that all sides share.
 """
 
@@ -59,10 +59,15 @@ class Rule(Protocol):
         state: Mapping[str, NDArray[Any]],
         contributions: Iterable[Contribution],
     ) -> Reduction:
-        """One round: `model` and `state` from before it, contributions in any order.
+        """Reduce one round; arguments are never modified.
 
-        Arguments are never modified. Raises ReduceError if nothing can be averaged; the old
-        model and state then stay valid.
+        Args:
+            model: The global model from before the round.
+            state: The rule's, from before the round.
+            contributions: In any order.
+
+        Raises:
+            ReduceError: Nothing can be averaged; the old model and state stay valid.
         """
 
 
@@ -72,7 +77,7 @@ def layout(arrays: Mapping[str, NDArray[Any]]) -> Layout:
 
 
 def differences(expected: Layout, got: Layout) -> dict[str, str]:
-    """What `got` has different from `expected`: name -> a few words. Order does not count."""
+    """What ``got`` has different from ``expected``: name -> a few words. Order does not count."""
     wrong = {name: "missing" for name in expected if name not in got}
     wrong |= {name: "not expected" for name in got if name not in expected}
     for name in expected.keys() & got.keys():

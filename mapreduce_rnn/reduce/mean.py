@@ -46,7 +46,7 @@ class Mean:
         state: Mapping[str, _Array],
         contributions: Iterable[Contribution],
     ) -> Reduction:
-        """See `average`."""
+        """See :func:`average`."""
         mean, rejected = average(model, contributions)
         return Reduction(mean, {}, rejected)
 
@@ -59,19 +59,16 @@ def average(
     Floats: the mean above. Integers and booleans (counters): the largest value. The order in
     which contributions arrive changes nothing. Weight 0 or less: skipped without a look.
 
-    Parameters
-    ----------
-    expected : names, shapes and dtypes that a contribution must have; values are not read.
+    Args:
+        expected: Names, shapes and dtypes that a contribution must have; values are not read.
+        contributions: In any order.
 
-    Returns
-    -------
-    Fresh arrays like `expected`, and in slot order the contributions with other names, shapes or
-    dtypes, or with a value that is not finite. Nothing of those is in the mean.
+    Returns:
+        Fresh arrays like ``expected``, and in slot order the contributions with other names,
+        shapes or dtypes, or with a value that is not finite. Nothing of those is in the mean.
 
-    Raises
-    ------
-    ReduceError
-        No contribution of positive weight is left.
+    Raises:
+        ReduceError: No contribution of positive weight is left.
     """
     weighted = sorted((c for c in contributions if c.weight > 0), key=lambda c: c.slot)
     if not weighted:

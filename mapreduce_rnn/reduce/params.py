@@ -26,16 +26,14 @@ def module_arrays(module: nn.Module) -> Arrays:
 
 
 def load_arrays(module: nn.Module, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Copy arrays, as from `module_arrays`, into the module's own tensors, all or none.
+    """Copy arrays, as from :func:`module_arrays`, into the module's own tensors, all or none.
 
     The tensors stay the same objects: optimizers go on pointing at them, tied weights stay tied,
     and the weights of an LSTM stay one block of memory, as cuDNN wants them. The arrays may be
     read-only and misaligned; they are only read.
 
-    Raises
-    ------
-    ReduceError
-        Names, shapes or dtypes differ; the message lists how.
+    Raises:
+        ReduceError: Names, shapes or dtypes differ; the message lists how.
     """
     tensors = _tensors(module)
     expected = {

@@ -14,7 +14,7 @@ def make_task(config: TrainConfig, meta: Meta) -> Task:
     """The task of a run.
 
     Args:
-        config: resolved by the plan.
-        meta: facts of the store: features, alphabet, mean and deviation.
+        config: Resolved by the plan.
+        meta: Facts of the store: features, alphabet, mean and deviation.
     """
     return CtcTask(config, meta)

@@ -121,7 +121,7 @@ def ctc_losses(
             only: its gradients differ between runs and were NaN for confident outputs, its values
             wrong from 256 labels on (pytorch#21680, PR#53557).
         target_lengths: (B,) int64 on the CPU.
-        on_cpu: compute on the CPU even where ``log_probs`` lies on a GPU: PyTorch's CUDA gradient
+        on_cpu: Compute on the CPU even where ``log_probs`` lies on a GPU: PyTorch's CUDA gradient
             sums in no fixed order and has no deterministic form.
 
     Returns:

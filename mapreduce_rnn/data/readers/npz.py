@@ -74,7 +74,11 @@ class _LayoutError(Exception):
 
 
 def read(file: Path) -> Import:
-    """Read a file of the layout above. Raises ImportRefused, in one line, if it is another."""
+    """Read a file of the layout above.
+
+    Raises:
+        ImportRefused: It cannot be read or has another layout; in one line.
+    """
     try:
         return _to_import(file.name, _load(file))
     except OSError as error:
