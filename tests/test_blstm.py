@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -149,7 +149,6 @@ def test_an_unknown_kernel_is_refused() -> None:
         model_of("auto")
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(0, 3))
 def test_reversal_reverses_each_sequence_inside_its_own_length(
     lengths: list[int], extra: int

@@ -1,3 +1,5 @@
+"""Checkpoints: whole or absent, found damaged, the same bytes for the same content."""
+
 from __future__ import annotations
 
 import hashlib
@@ -5,15 +7,19 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Never
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
 from mapreduce_rnn import checkpoint
+from mapreduce_rnn.checkpoint import Arrays
 from mapreduce_rnn.errors import CheckpointError
 
-MODEL = {
+MODEL: Arrays = {
     "w": np.arange(6, dtype=np.float32).reshape(2, 3),
     "steps": np.array(7, np.int64),
     "none": np.zeros((0, 3), np.float32),
@@ -28,32 +34,38 @@ CONTENT = {
 }
 
 
-def save(run, number, model=MODEL, state=STATE, content=CONTENT):
+def save(
+    run: Path,
+    number: int,
+    model: Arrays = MODEL,
+    state: Arrays = STATE,
+    content: Mapping[str, Any] = CONTENT,
+) -> Path:
     return checkpoint.save(run, number, model, state, content)
 
 
-def names(folder):
+def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def assert_equal(arrays, expected):
+def assert_equal(arrays: Arrays, expected: Arrays) -> None:
     assert list(arrays) == sorted(expected)
     for name, array in expected.items():
         assert (arrays[name].dtype, arrays[name].shape) == (array.dtype, array.shape)
         np.testing.assert_array_equal(arrays[name], array)
 
 
-def damage(path):
+def damage(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
 
 
-def truncate(path):
+def truncate(path: Path) -> None:
     os.truncate(path, path.stat().st_size - 1)
 
 
-def test_what_is_saved_is_loaded(tmp_path):
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     folder = save(tmp_path, 12)
     assert folder == tmp_path / "checkpoints" / "round-000012"
     assert names(folder) == ["manifest.json", "model.safetensors", "state.safetensors"]
@@ -63,7 +75,7 @@ def test_what_is_saved_is_loaded(tmp_path):
     assert_equal(loaded.state, STATE)
 
 
-def test_empty_state_and_transposed_views_survive(tmp_path):
+def test_empty_state_and_transposed_views_survive(tmp_path: Path) -> None:
     model = {"t": np.arange(6.0).reshape(2, 3).T}
     save(tmp_path, 1, model, {}, {})
     loaded = checkpoint.load(tmp_path)
@@ -71,13 +83,13 @@ def test_empty_state_and_transposed_views_survive(tmp_path):
     assert (loaded.state, loaded.content) == ({}, {})
 
 
-def test_whole_number_keys_come_back_as_text(tmp_path):
+def test_whole_number_keys_come_back_as_text(tmp_path: Path) -> None:
     save(tmp_path, 1, content={"slots": {2: "b", 10: "a"}})
     loaded = checkpoint.load(tmp_path)
     assert (loaded.content, loaded.warnings) == ({"slots": {"2": "b", "10": "a"}}, ())
 
 
-def test_manifest_is_strict_json_with_sorted_keys_and_sums_of_the_files(tmp_path):
+def test_manifest_is_strict_json_with_sorted_keys_and_sums_of_the_files(tmp_path: Path) -> None:
     folder = save(tmp_path, 3)
     text = (folder / "manifest.json").read_text()
     facts = json.loads(text)
@@ -90,7 +102,7 @@ def test_manifest_is_strict_json_with_sorted_keys_and_sums_of_the_files(tmp_path
     assert names(tmp_path / "checkpoints") == ["round-000003"]
 
 
-def test_the_same_content_gives_the_same_bytes_in_every_process(tmp_path):
+def test_the_same_content_gives_the_same_bytes_in_every_process(tmp_path: Path) -> None:
     code = """if True:
         import sys, numpy as np
         from mapreduce_rnn import checkpoint
@@ -106,7 +118,7 @@ def test_the_same_content_gives_the_same_bytes_in_every_process(tmp_path):
         assert (one / name).read_bytes() == (other / name).read_bytes()
 
 
-def test_newest_is_by_number_and_stray_names_are_ignored(tmp_path):
+def test_newest_is_by_number_and_stray_names_are_ignored(tmp_path: Path) -> None:
     for number in [9, 10, 100, 1_000_000, 999_999]:
         save(tmp_path, number)
     for stray in ["round-", "round-latest", "round-99", "notes", "round-9000000.bak"]:
@@ -119,7 +131,9 @@ def test_newest_is_by_number_and_stray_names_are_ignored(tmp_path):
 
 @pytest.mark.parametrize("harm", [damage, truncate, lambda path: path.unlink()])
 @pytest.mark.parametrize("name", ["model.safetensors", "state.safetensors", "manifest.json"])
-def test_a_damaged_checkpoint_is_named_and_passed_over(tmp_path, harm, name):
+def test_a_damaged_checkpoint_is_named_and_passed_over(
+    tmp_path: Path, harm: Callable[[Path], None], name: str
+) -> None:
     save(tmp_path, 1)
     harm(save(tmp_path, 2) / name)
     loaded = checkpoint.load(tmp_path)
@@ -131,7 +145,7 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(tmp_path, harm, name):
         checkpoint.load(tmp_path, 2)
 
 
-def test_files_of_another_round_are_not_taken_for_this_one(tmp_path):
+def test_files_of_another_round_are_not_taken_for_this_one(tmp_path: Path) -> None:
     save(tmp_path, 1)
     save(tmp_path, 2).rename(tmp_path / "checkpoints" / "round-000005")
     loaded = checkpoint.load(tmp_path)
@@ -139,7 +153,7 @@ def test_files_of_another_round_are_not_taken_for_this_one(tmp_path):
     assert "expected version 1, round 5" in loaded.warnings[0]
 
 
-def test_no_whole_checkpoint_is_one_line_that_says_what_to_do(tmp_path):
+def test_no_whole_checkpoint_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="there is none; start a new run"):
         checkpoint.load(tmp_path)
     damage(save(tmp_path, 4) / "model.safetensors")
@@ -148,7 +162,7 @@ def test_no_whole_checkpoint_is_one_line_that_says_what_to_do(tmp_path):
     assert "\n" not in str(error.value)
 
 
-def test_saving_a_round_again_replaces_it(tmp_path):
+def test_saving_a_round_again_replaces_it(tmp_path: Path) -> None:
     save(tmp_path, 2, content={"epoch": 1})
     save(tmp_path, 2, content={"epoch": 2})
     assert checkpoint.load(tmp_path).content == {"epoch": 2}
@@ -156,10 +170,12 @@ def test_saving_a_round_again_replaces_it(tmp_path):
 
 
 @pytest.mark.parametrize("failing", ["fsync", "rename"])
-def test_a_failed_save_leaves_the_older_ones_and_nothing_else(tmp_path, monkeypatch, failing):
+def test_a_failed_save_leaves_the_older_ones_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
     save(tmp_path, 1)
 
-    def full(*_args):
+    def full(*_args: object) -> Never:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, failing, full)
@@ -170,7 +186,7 @@ def test_a_failed_save_leaves_the_older_ones_and_nothing_else(tmp_path, monkeypa
     assert checkpoint.load(tmp_path).round == 1
 
 
-def test_what_a_killed_process_left_is_ignored_and_removed_at_the_next_save(tmp_path):
+def test_what_a_killed_process_left_is_ignored_and_removed_at_the_next_save(tmp_path: Path) -> None:
     save(tmp_path, 1)
     left = tmp_path / "checkpoints" / ".tmp-round-000002"
     left.mkdir()
@@ -180,7 +196,7 @@ def test_what_a_killed_process_left_is_ignored_and_removed_at_the_next_save(tmp_
     assert names(tmp_path / "checkpoints") == ["round-000001", "round-000002"]
 
 
-def test_prune_keeps_the_named_rounds_and_always_the_newest(tmp_path):
+def test_prune_keeps_the_named_rounds_and_always_the_newest(tmp_path: Path) -> None:
     for number in [9, 10, 11, 100]:
         save(tmp_path, number)
     checkpoint.prune(tmp_path, {10, 77})
@@ -190,14 +206,16 @@ def test_prune_keeps_the_named_rounds_and_always_the_newest(tmp_path):
     assert checkpoint.load(tmp_path).round == 100
 
 
-def test_save_model_replaces_a_file_whole_or_not_at_all(tmp_path, monkeypatch):
+def test_save_model_replaces_a_file_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "model.safetensors"
     checkpoint.save_model(path, {"w": np.zeros(2)})
     checkpoint.save_model(path, MODEL)
     assert_equal(dict(sorted(load_file(path).items())), MODEL)
     before = path.read_bytes()
 
-    def full(*_args):
+    def full(*_args: object) -> Never:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mapreduce_rnn.config import ModelConfig, OptimizerConfig, TrainConfig
@@ -18,7 +18,7 @@ from mapreduce_rnn.data.store import Sequence, Store, write_store
 from mapreduce_rnn.decode import best_path
 from mapreduce_rnn.tasks import Batch, CtcTask, Task, make_task
 from mapreduce_rnn.tasks.ctc import ctc_losses, frames_needed, make_batch
-from tests.stores import tiny_store
+from stores import tiny_store
 
 CONFIG = TrainConfig(model=ModelConfig(units=8, kernel="padded"))
 
@@ -65,7 +65,6 @@ def test_usable_counts_a_frame_more_between_equal_neighbours(tmp_path: Path) -> 
     assert usable.tolist() == [False, True, True, True, False]
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 2), max_size=4), st.integers(1, 6))
 def test_the_loss_is_finite_exactly_when_there_are_frames_enough(
     labels: list[int], n_frames: int
@@ -74,7 +73,6 @@ def test_the_loss_is_finite_exactly_when_there_are_frames_enough(
     assert bool(loss.isfinite()) == (n_frames >= frames_needed(np.array(labels, np.int32)))
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 2), max_size=3), st.integers(1, 5), st.integers(0, 99))
 def test_the_loss_is_minus_the_log_of_all_paths_that_read_the_labels(
     labels: list[int], n_frames: int, seed: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mapreduce_rnn.decode import BLANK, best_path
@@ -27,7 +27,6 @@ def test_frames_behind_the_length_are_not_read() -> None:
     assert best_path(log_probs_of(paths), torch.tensor([1, 4, 3])) == [[1], [1, 2, 3, 1], [1]]
 
 
-@settings(deadline=None)
 @given(
     st.integers(1, 8).flatmap(
         lambda n: st.lists(

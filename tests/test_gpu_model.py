@@ -16,7 +16,7 @@ from mapreduce_rnn.data.store import Store
 from mapreduce_rnn.optim import build_optimizer, load_optimizer_arrays, optimizer_arrays
 from mapreduce_rnn.tasks import Task, make_task
 from mapreduce_rnn.tasks.ctc import ctc_losses
-from tests.stores import tiny_store
+from stores import tiny_store
 
 pytestmark = [
     pytest.mark.gpu,

@@ -1,4 +1,9 @@
+"""The sample-weighted mean of models."""
+
 from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
 
 import numpy as np
 import pytest
@@ -7,34 +12,34 @@ from hypothesis import strategies as st
 
 from mapreduce_rnn.config import MapReduceConfig
 from mapreduce_rnn.errors import ReduceError
-from mapreduce_rnn.reduce import Contribution, Rejected, average, make_rule
+from mapreduce_rnn.reduce import Arrays, Contribution, Rejected, average, make_rule
 
 FLOATS = ["float16", "float32", "float64"]
 
 
-def value(x, dtype="float32"):
+def value(x: float, dtype: str = "float32") -> Arrays:
     return {"w": np.array([x], dtype)}
 
 
-def contributions(*arrays, weights=None):
+def contributions(*arrays: Arrays, weights: Sequence[int] | None = None) -> list[Contribution]:
     weights = weights or [1] * len(arrays)
     pairs = zip(weights, arrays, strict=True)
     return [Contribution(slot, weight, a) for slot, (weight, a) in enumerate(pairs)]
 
 
-def mean_of(*values, weights=None):
+def mean_of(*values: float, weights: Sequence[int] | None = None) -> float:
     mean, rejected = average(value(0), contributions(*map(value, values), weights=weights))
     assert rejected == ()
     return mean["w"].item()
 
 
-def test_only_those_who_answer_are_counted_by_their_weights():
+def test_only_those_who_answer_are_counted_by_their_weights() -> None:
     assert mean_of(1.0, 3.0) == 2.0
     assert mean_of(0.0, 1.0, weights=[3, 1]) == 0.25
     assert mean_of(4.0, 7.0, weights=[1, 0]) == 4.0
 
 
-def test_a_contribution_of_weight_zero_is_not_even_looked_at():
+def test_a_contribution_of_weight_zero_is_not_even_looked_at() -> None:
     given_arrays = contributions(value(2.0), {"other": np.zeros(3)}, weights=[5, 0])
     mean, rejected = average(value(0), given_arrays)
     assert (mean["w"].item(), rejected) == (2.0, ())
@@ -42,7 +47,7 @@ def test_a_contribution_of_weight_zero_is_not_even_looked_at():
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("copies", [1, 3, 7])
-def test_identical_copies_come_back_bit_for_bit(dtype, copies):
+def test_identical_copies_come_back_bit_for_bit(dtype: str, copies: int) -> None:
     rng = np.random.default_rng(2)
     array = rng.standard_normal(1000).astype(dtype)
     array[:4] = [-0.0, 0.0, np.finfo(dtype).max, np.finfo(dtype).smallest_subnormal]
@@ -54,7 +59,9 @@ def test_identical_copies_come_back_bit_for_bit(dtype, copies):
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.floats(-1e6, 1e6, width=32)), min_size=1,
                 max_size=6), st.randoms())  # fmt: skip
-def test_mean_is_weighted_and_the_order_of_arrival_changes_nothing(pairs, random):
+def test_mean_is_weighted_and_the_order_of_arrival_changes_nothing(
+    pairs: list[tuple[int, float]], random: Random
+) -> None:
     weights, values = zip(*pairs, strict=True)
     given_arrays = contributions(*map(value, values), weights=weights)
     mean, _ = average(value(0), given_arrays)
@@ -64,20 +71,20 @@ def test_mean_is_weighted_and_the_order_of_arrival_changes_nothing(pairs, random
     assert average(value(0), given_arrays)[0]["w"].tobytes() == mean["w"].tobytes()
 
 
-def test_many_short_floats_are_summed_in_float64():
+def test_many_short_floats_are_summed_in_float64() -> None:
     copies = contributions(*[value(1.0, "float16")] * 5000)
     mean, _ = average(value(0, "float16"), copies)
     assert mean["w"].item() == 1.0
 
 
-def test_arrays_longer_than_a_block_are_averaged_everywhere():
+def test_arrays_longer_than_a_block_are_averaged_everywhere() -> None:
     rng = np.random.default_rng(4)
     stack = rng.standard_normal((3, 150, 1001)).astype(np.float32)
     mean, _ = average({"w": stack[0]}, contributions(*({"w": a} for a in stack)))
     np.testing.assert_allclose(mean["w"], stack.mean(axis=0, dtype=float), rtol=1e-5, atol=1e-7)
 
 
-def test_counters_take_the_largest_value_and_keep_their_type():
+def test_counters_take_the_largest_value_and_keep_their_type() -> None:
     arrays = [
         {"count": np.array(count), "seen": np.array([count > 1]), "mean": np.array([2.0 * k])}
         for k, count in enumerate([1, 2**62 + 1])
@@ -88,7 +95,7 @@ def test_counters_take_the_largest_value_and_keep_their_type():
     assert mean["mean"].tolist() == [1.0]
 
 
-def test_scalar_and_empty_arrays_keep_shape_and_type():
+def test_scalar_and_empty_arrays_keep_shape_and_type() -> None:
     arrays = {"s": np.array(3.0, np.float32), "e": np.zeros((0, 3), np.float32),
               "n": np.zeros((0,), np.int64)}  # fmt: skip
     mean, _ = average(arrays, contributions(arrays, arrays))
@@ -97,7 +104,7 @@ def test_scalar_and_empty_arrays_keep_shape_and_type():
     assert mean["s"].item() == 3.0
 
 
-def test_inputs_are_never_modified_nor_returned():
+def test_inputs_are_never_modified_nor_returned() -> None:
     a, b = value(0.0), value(2.0)
     for _ in range(2):
         mean, _ = average(a, contributions(a, b))
@@ -106,7 +113,7 @@ def test_inputs_are_never_modified_nor_returned():
     assert not np.shares_memory(alone["w"], a["w"])
 
 
-def test_read_only_misaligned_and_transposed_buffers_are_accepted():
+def test_read_only_misaligned_and_transposed_buffers_are_accepted() -> None:
     misaligned = np.frombuffer(b"\0" + np.arange(6.0).tobytes(), np.uint8)[1:].view(np.float64)
     assert (misaligned.flags.writeable, misaligned.flags.aligned) == (False, False)
     transposed = np.arange(6.0).reshape(3, 2).T
@@ -117,7 +124,7 @@ def test_read_only_misaligned_and_transposed_buffers_are_accepted():
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("slot", [0, 1, 2])
-def test_a_slot_that_is_not_finite_is_left_out_and_named(bad, slot):
+def test_a_slot_that_is_not_finite_is_left_out_and_named(bad: float, slot: int) -> None:
     values = [1.0, 3.0]
     values.insert(slot, bad)
     arrays = [{"fine": np.zeros(2), **value(v)} for v in values]
@@ -126,7 +133,7 @@ def test_a_slot_that_is_not_finite_is_left_out_and_named(bad, slot):
     assert rejected == (Rejected(slot, "w", "not finite"),)
 
 
-def test_every_slot_that_is_not_finite_is_found_wherever_it_is():
+def test_every_slot_that_is_not_finite_is_found_wherever_it_is() -> None:
     arrays = [{"a": np.zeros(3), "b": np.full(200_000, float(k))} for k in range(4)]
     arrays[1]["b"][-1] = np.nan
     arrays[3]["a"][1] = np.inf
@@ -135,7 +142,7 @@ def test_every_slot_that_is_not_finite_is_found_wherever_it_is():
     assert set(mean["b"]) == {1.0}
 
 
-def test_values_far_apart_do_not_overflow():
+def test_values_far_apart_do_not_overflow() -> None:
     far = contributions(*(value(v, "float64") for v in (1.5e308, -1.5e308)))
     assert average(value(0, "float64"), far)[0]["w"].item() == 0.0
 
@@ -152,14 +159,16 @@ def test_values_far_apart_do_not_overflow():
          "float32 [1] instead of float64 [1]: b"),
     ],
 )  # fmt: skip
-def test_other_names_or_shapes_are_refused_with_the_difference(wrong, name, reason):
+def test_other_names_or_shapes_are_refused_with_the_difference(
+    wrong: Arrays, name: str, reason: str
+) -> None:
     right = {"w": np.ones(2), "b": np.ones(1)}
     mean, rejected = average(right, contributions(right, wrong, right))
     assert rejected == (Rejected(1, name, reason),)
     assert mean["w"].tolist() == [1.0, 1.0]
 
 
-def test_a_long_difference_is_cut_short():
+def test_a_long_difference_is_cut_short() -> None:
     right = {f"w{k}": np.ones(1) for k in range(50)}
     _, (rejected,) = average(right, contributions(right, {}))
     assert rejected.reason == "missing: w0, w1, w10 and 47 more"
@@ -175,12 +184,14 @@ def test_a_long_difference_is_cut_short():
         (contributions(value(np.nan), {}), "slot 0: w: not finite; slot 1: w: missing"),
     ],
 )
-def test_nothing_to_average_is_an_error(given_contributions, message):
+def test_nothing_to_average_is_an_error(
+    given_contributions: list[Contribution], message: str
+) -> None:
     with pytest.raises(ReduceError, match=message):
         average(value(0), given_contributions)
 
 
-def test_rule_mean_averages_and_keeps_no_state():
+def test_rule_mean_averages_and_keeps_no_state() -> None:
     rule = make_rule(MapReduceConfig(reduce="mean"))
     model = value(9.0)
     state = rule.init(model)

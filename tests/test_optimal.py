@@ -1,28 +1,38 @@
+"""Bucketing against brute force, the textbook program and known answers."""
+
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from mapreduce_rnn.bucketing import optimal_buckets
 from mapreduce_rnn.errors import UsageError
+
+Lengths = list[int] | list[float]
 
 SMALL = st.integers(1, 12)
 HUGE = st.integers(2**53 - 3, 2**53 + 9) | st.integers(2**62 - 3, 2**62 + 9)
 CLOSE = st.integers(-3, 3).map(lambda k: 100.0 + k * 2.0**-46)
 FLOATS = st.floats(0.001, 1e6) | CLOSE
 
+INTEGER_LENGTHS = st.lists(SMALL, min_size=1, max_size=8) | st.lists(HUGE, min_size=1, max_size=6)
+FLOAT_LENGTHS = st.lists(FLOATS, min_size=1, max_size=7)
+N_BUCKETS = st.integers(1, 5)
 
-def exact(length):
+
+def exact(length: float) -> int:
     """A length in units of 2^-80: a Python integer, for floats too."""
     return int(Fraction(length) * 2**80)
 
 
-def cheapest(lengths, n_buckets):
+def cheapest(lengths: Lengths, n_buckets: int) -> int:
     """Least cost by trying every way to cut the sorted samples; in units of 2^-80."""
     ordered = sorted(map(exact, lengths))
     most = min(n_buckets, len(ordered))
@@ -34,12 +44,12 @@ def cheapest(lengths, n_buckets):
     )
 
 
-def cost_of(lengths, boundaries):
+def cost_of(lengths: Lengths, boundaries: Iterable[float]) -> int:
     """Cost of given buckets, sample by sample; in units of 2^-80."""
     return sum(exact(min(b for b in boundaries if b >= length)) for length in lengths)
 
 
-def quadratic(lengths, n_buckets):
+def quadratic(lengths: NDArray[np.int64], n_buckets: int) -> list[int]:
     """The textbook program over all samples' distinct lengths, one end at a time."""
     values, counts = np.unique(lengths, return_counts=True)
     below = np.concatenate(([0], np.cumsum(counts)))
@@ -47,7 +57,7 @@ def quadratic(lengths, n_buckets):
     curve = [costs[-1]]
     for _ in range(1, n_buckets):
         ends = range(1, len(below))
-        rows = [min(costs[:j] + (below[j] - below[:j]) * values[j - 1]) for j in ends]
+        rows = [(costs[:j] + (below[j] - below[:j]) * values[j - 1]).min() for j in ends]
         costs = np.array([0, *rows])
         curve.append(costs[-1])
     return curve
@@ -62,17 +72,16 @@ def quadratic(lengths, n_buckets):
         ([7] * 95 + [8, 9, 10, 11, 12], 5, 716, None),  # several partitions cost 716
     ],
 )
-def test_known_answers(lengths, n_buckets, cost, boundaries):
+def test_known_answers(
+    lengths: Lengths, n_buckets: int, cost: int, boundaries: tuple[int, ...] | None
+) -> None:
     buckets = optimal_buckets(lengths, n_buckets)
     assert buckets.cost == buckets.cost_curve[-1] == cost
     assert sum(buckets.counts) == len(lengths)
     assert boundaries in (None, buckets.boundaries)
 
 
-@settings(max_examples=1000, deadline=None)
-@given(st.lists(SMALL, min_size=1, max_size=8) | st.lists(HUGE, min_size=1, max_size=6),
-       st.integers(1, 5))  # fmt: skip
-def test_integers_reach_the_exact_optimum_for_every_number_of_buckets(lengths, n_buckets):
+def check_integers(lengths: Lengths, n_buckets: int) -> None:
     buckets = optimal_buckets(lengths, n_buckets)
     assert len(buckets.boundaries) == len(buckets.cost_curve) == min(n_buckets, len(set(lengths)))
     assert list(buckets.boundaries) == sorted(set(buckets.boundaries))
@@ -81,9 +90,7 @@ def test_integers_reach_the_exact_optimum_for_every_number_of_buckets(lengths, n
         assert exact(cost) == cheapest(lengths, q)
 
 
-@settings(max_examples=1000, deadline=None)
-@given(st.lists(FLOATS, min_size=1, max_size=7), st.integers(1, 5))
-def test_floats_reach_the_optimum_to_1e_12(lengths, n_buckets):
+def check_floats(lengths: Lengths, n_buckets: int) -> None:
     buckets = optimal_buckets(lengths, n_buckets)
     optimum = cheapest(lengths, n_buckets)
     assert list(buckets.boundaries) == sorted(set(buckets.boundaries))
@@ -91,14 +98,42 @@ def test_floats_reach_the_optimum_to_1e_12(lengths, n_buckets):
     assert abs(exact(buckets.cost) - optimum) * 10**12 <= optimum
 
 
-def test_many_distinct_lengths_agree_with_the_quadratic_program():
+@settings(max_examples=400)
+@given(INTEGER_LENGTHS, N_BUCKETS)
+def test_integers_reach_the_exact_optimum_for_every_number_of_buckets(
+    lengths: Lengths, n_buckets: int
+) -> None:
+    check_integers(lengths, n_buckets)
+
+
+@settings(max_examples=400)
+@given(FLOAT_LENGTHS, N_BUCKETS)
+def test_floats_reach_the_optimum_to_1e_12(lengths: Lengths, n_buckets: int) -> None:
+    check_floats(lengths, n_buckets)
+
+
+@pytest.mark.slow
+@settings(max_examples=2000)
+@given(INTEGER_LENGTHS, N_BUCKETS)
+def test_integers_reach_the_exact_optimum_in_2000_cases(lengths: Lengths, n_buckets: int) -> None:
+    check_integers(lengths, n_buckets)
+
+
+@pytest.mark.slow
+@settings(max_examples=2000)
+@given(FLOAT_LENGTHS, N_BUCKETS)
+def test_floats_reach_the_optimum_in_2000_cases(lengths: Lengths, n_buckets: int) -> None:
+    check_floats(lengths, n_buckets)
+
+
+def test_many_distinct_lengths_agree_with_the_quadratic_program() -> None:
     rng = np.random.default_rng(3)
     lengths = rng.lognormal(7, 1, 4000).astype(np.int64) + 1
     assert len(np.unique(lengths)) > 2000
     assert list(optimal_buckets(lengths, 6).cost_curve) == quadratic(lengths, 6)
 
 
-def test_lengths_one_to_m_are_cut_in_the_middle():
+def test_lengths_one_to_m_are_cut_in_the_middle() -> None:
     m = 300_000  # more ends than one pass spans
     buckets = optimal_buckets(np.arange(1, m + 1), 2)
     assert buckets.boundaries == (m // 2, m)
@@ -108,7 +143,7 @@ def test_lengths_one_to_m_are_cut_in_the_middle():
 @pytest.mark.parametrize(
     "dtype", ["uint8", "int16", "int32", "uint32", "int64", "uint64", "float16", "float32"]
 )
-def test_no_width_overflows_and_order_does_not_matter(dtype):
+def test_no_width_overflows_and_order_does_not_matter(dtype: str) -> None:
     rng = np.random.default_rng(5)
     lengths = rng.integers(1, 200, 5000)
     expected = optimal_buckets(np.sort(lengths), 8)
@@ -117,14 +152,14 @@ def test_no_width_overflows_and_order_does_not_matter(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint64"])
-def test_nanosecond_lengths_above_2_to_the_53_stay_exact(dtype):
+def test_nanosecond_lengths_above_2_to_the_53_stay_exact(dtype: str) -> None:
     lengths = np.array([2**53 + 1, 2**53 + 3, 2**61 + 1, 2**61 + 3, 2**61 + 5], dtype)
     buckets = optimal_buckets(lengths, 2)
     assert buckets.boundaries == (2**53 + 3, 2**61 + 5)
     assert buckets.cost == 2 * (2**53 + 3) + 3 * (2**61 + 5)
 
 
-def test_sums_beyond_2_to_the_63_are_exact():
+def test_sums_beyond_2_to_the_63_are_exact() -> None:
     lengths = np.array([2**64 - 1] * 3 + [2**63 + 1] * 2 + [7], np.uint64)
     buckets = optimal_buckets(lengths, 3)
     assert buckets.boundaries == (7, 2**63 + 1, 2**64 - 1)
@@ -132,7 +167,7 @@ def test_sums_beyond_2_to_the_63_are_exact():
     assert optimal_buckets([2**70 + 1, 2**70], 1).cost == 2 * (2**70 + 1)
 
 
-def test_result_holds_plain_numbers_and_its_padding_share():
+def test_result_holds_plain_numbers_and_its_padding_share() -> None:
     buckets = optimal_buckets(np.array([2, 5, 7, 11], np.int32), 3)
     assert [type(b) for b in buckets.boundaries] == [int] * 3
     assert type(buckets.cost) is int
@@ -154,7 +189,9 @@ def test_result_holds_plain_numbers_and_its_padding_share():
         ([1, 2], 0, "at least 1 bucket, got 0"),
     ],
 )
-def test_senseless_input_is_refused_in_one_line(lengths, n_buckets, message):
+def test_senseless_input_is_refused_in_one_line(
+    lengths: Lengths, n_buckets: int, message: str
+) -> None:
     with pytest.raises(UsageError, match=message) as refused:
         optimal_buckets(lengths, n_buckets)
     assert "\n" not in str(refused.value)

@@ -1,4 +1,9 @@
+"""Modules as named arrays and back."""
+
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +17,7 @@ from mapreduce_rnn.reduce.params import load_arrays, module_arrays
 class Tied(nn.Module):
     """Two names for one weight, a counter, and a buffer that is not saved."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.encoder = nn.Linear(3, 3)
         self.decoder = nn.Linear(3, 3)
@@ -21,7 +26,7 @@ class Tied(nn.Module):
         self.register_buffer("scratch", torch.zeros(2), persistent=False)
 
 
-def test_parameters_and_buffers_come_out_once_as_copies():
+def test_parameters_and_buffers_come_out_once_as_copies() -> None:
     module = Tied()
     arrays = module_arrays(module)
     assert list(arrays) == [
@@ -36,7 +41,7 @@ def test_parameters_and_buffers_come_out_once_as_copies():
     assert not (module.encoder.bias == 7.0).any()
 
 
-def test_a_round_trip_gives_equal_arrays_and_keeps_weights_tied():
+def test_a_round_trip_gives_equal_arrays_and_keeps_weights_tied() -> None:
     source, target = Tied(), Tied()
     source.norm.num_batches_tracked.fill_(5)
     load_arrays(target, module_arrays(source))
@@ -45,7 +50,7 @@ def test_a_round_trip_gives_equal_arrays_and_keeps_weights_tied():
     assert target.decoder.weight is target.encoder.weight
 
 
-def test_loading_keeps_the_tensors_themselves():
+def test_loading_keeps_the_tensors_themselves() -> None:
     lstm = nn.LSTM(3, 4, num_layers=2, bidirectional=True)
     before = {name: (id(p), p.data_ptr()) for name, p in lstm.named_parameters()}
     load_arrays(lstm, {name: a + 1 for name, a in module_arrays(lstm).items()})
@@ -53,7 +58,7 @@ def test_loading_keeps_the_tensors_themselves():
     assert all(p.requires_grad and p.is_leaf for p in lstm.parameters())
 
 
-def test_read_only_and_misaligned_arrays_are_loaded_and_left_alone():
+def test_read_only_and_misaligned_arrays_are_loaded_and_left_alone() -> None:
     module = nn.Linear(2, 1)
     weight = np.frombuffer(b"\0" + np.float32([1, 2]).tobytes(), np.uint8)[1:].view(np.float32)
     bias = np.frombuffer(np.float32([3]).tobytes(), np.float32)
@@ -74,7 +79,9 @@ def test_read_only_and_misaligned_arrays_are_loaded_and_left_alone():
         (lambda a: a.update(bias=np.zeros(1)), r"float64 \[1\] instead of float32"),
     ],
 )
-def test_what_does_not_fit_is_refused_and_nothing_is_loaded(change, message):
+def test_what_does_not_fit_is_refused_and_nothing_is_loaded(
+    change: Callable[[dict[str, Any]], object], message: str
+) -> None:
     module = nn.Linear(2, 1)
     before = module_arrays(module)
     arrays = {name: array + 1 for name, array in before.items()}

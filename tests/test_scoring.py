@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mapreduce_rnn.scoring import best_constant_output, edit_counts, label_error
@@ -41,7 +41,6 @@ def test_the_constant_is_empty_when_no_label_saves_an_edit() -> None:
     assert best_constant_output([]) == ((), None)
 
 
-@settings(deadline=None)
 @given(st.lists(label_lists, min_size=1, max_size=6).filter(any))
 def test_no_single_insertion_improves_the_constant(references: list[list[int]]) -> None:
     labels, error = best_constant_output(references)
@@ -56,7 +55,6 @@ def test_no_single_insertion_improves_the_constant(references: list[list[int]]) 
             assert error_of([*labels[:place], label, *labels[place:]]) >= error
 
 
-@settings(deadline=None)
 @given(st.lists(label_lists, min_size=1, max_size=6))
 def test_the_first_label_of_the_constant_saves_most(references: list[list[int]]) -> None:
     _, error = best_constant_output(references)
