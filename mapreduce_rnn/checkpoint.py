@@ -29,6 +29,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from mapreduce_rnn.errors import CheckpointError
+from mapreduce_rnn.ondisk import sync_folder, synced
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -123,11 +124,12 @@ def save_model(path: str | Path, arrays: Arrays) -> None:
     temporary = path.with_name(_TEMPORARY + path.name)
     with _one_line(f"cannot write model {path}"):
         try:
-            _write_synced(temporary, _to_bytes(arrays))
+            with synced(temporary) as file:
+                file.write(_to_bytes(arrays))
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
 def load_model(path: str | Path) -> Arrays:
@@ -228,28 +230,13 @@ def _write_folder(target: Path, parts: Mapping[str, bytes]) -> None:
     temporary = target.with_name(_TEMPORARY + target.name)
     temporary.mkdir()
     for name, data in parts.items():
-        _write_synced(temporary / name, data)
-    _sync_folder(temporary)
+        with synced(temporary / name) as file:
+            file.write(data)
+    sync_folder(temporary)
     if target.exists():  # only a round that is done again after a resume
         target.rename(target.with_name(_TEMPORARY + "old-" + target.name))
     temporary.rename(target)
-    _sync_folder(target.parent)
-
-
-def _write_synced(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-    """A rename is on disk only once its folder is."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(target.parent)
 
 
 def _remove_temporary(folder: Path) -> None:

@@ -1,3 +1,5 @@
+"""The files a run writes about itself: strict JSON lines, read back even when damaged."""
+
 from __future__ import annotations
 
 import json

@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,6 +22,7 @@ from mapreduce_rnn.data.checks import check_arguments, sequence_problem
 from mapreduce_rnn.data.format import SPLITS, Meta, Sequence, Unreadable
 from mapreduce_rnn.data.moments import Moments
 from mapreduce_rnn.errors import ImportRefused, StoreError, UsageError
+from mapreduce_rnn.ondisk import sync_folder, synced
 
 _LISTED = 20  # bad sequences named in the error; more only scroll the first ones away
 
@@ -66,7 +66,7 @@ def write_store(
     path = Path(path)
     names, symbols = tuple(feature_names), tuple(alphabet)
     check_arguments(names, symbols, dtype, scale, pen)
-    with _complete_or_absent(path) as folder, (folder / layout.FRAMES).open("wb") as frames:
+    with _complete_or_absent(path) as folder, synced(folder / layout.FRAMES) as frames:
         writer = _Writer(folder, frames, len(names), len(symbols), dtype, scale)
         for sequence in sequences:
             writer.add(sequence)
@@ -136,7 +136,8 @@ class _Writer:
             dropped=tuple(self.dropped), skipped=tuple(self.bad), sha256=sums,
             sizes={name: (self.folder / name).stat().st_size for name in sums}, **facts,
         )  # fmt: skip
-        _write_file(self.folder / layout.META, lambda file: file.write(meta.to_bytes()))
+        with synced(self.folder / layout.META) as file:
+            file.write(meta.to_bytes())
         return meta
 
     def _write_small(self) -> dict[str, str]:
@@ -149,9 +150,11 @@ class _Writer:
             layout.SPLIT: np.array(self.splits, dtype=np.int8),
         }
         for name, array in arrays.items():
-            _write_file(self.folder / name, partial(np.save, arr=array, allow_pickle=False))
+            with synced(self.folder / name) as file:
+                np.save(file, array, allow_pickle=False)
         ids = "\n".join(self.ids).encode()
-        _write_file(self.folder / layout.IDS, lambda file: file.write(ids))
+        with synced(self.folder / layout.IDS) as file:
+            file.write(ids)
         sums = {name: layout.array_sum(array) for name, array in arrays.items()}
         return sums | {layout.IDS: hashlib.sha256(ids).hexdigest()}
 
@@ -186,7 +189,7 @@ class _FrameFile:
         """Number of frames and sha256 of their bytes."""
         self._file.seek(0)
         self._write_header()
-        _sync(self._file)
+        self._file.flush()  # for whoever asks for its size
         return self._total, self._digest.hexdigest()
 
 
@@ -225,32 +228,13 @@ def _complete_or_absent(path: Path) -> Iterator[Path]:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir()
         yield folder
-        _sync_folder(folder)
+        sync_folder(folder)
         folder.rename(path)
-        _sync_folder(folder.parent)
+        sync_folder(folder.parent)
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _write_file(file: Path, write: Callable[[BinaryIO], object]) -> None:
-    with file.open("wb") as opened:
-        write(opened)
-        _sync(opened)
-
-
-def _sync(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _offsets(lengths: list[int]) -> NDArray[np.int64]:
