@@ -352,12 +352,16 @@ def _known(section: str, table: Any, source: str) -> Mapping[str, Any]:
 def override(config: TrainConfig, values: Mapping[str, Any], source: str) -> TrainConfig:
     """``config`` with the options named in ``values`` (option names are unique over sections).
 
+    Device options exclude each other, so naming one forgets those that ``config`` had.
+
     Raises UsageError naming ``source`` and the option for a value of the wrong type or range.
     """
     changed: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
     for f in fields():
         if f.name in values:
             changed[f.section][f.name] = check(f, values[f.name], source)
+    if changed["devices"]:
+        config = dataclasses.replace(config, devices=DeviceConfig())
     return dataclasses.replace(
         config,
         **{s: dataclasses.replace(getattr(config, s), **v) for s, v in changed.items() if v},

@@ -170,11 +170,13 @@ class Console:
 
 def start_lines(summary: StartSummary) -> list[str]:
     """The block that a run begins with: at most 80 columns a line."""
-    left_out = f", {summary.infeasible:,} too short" if summary.infeasible else ""
+    total = summary.infeasible + summary.train_sequences + summary.validation_sequences
     resumed = f" (resumed after round {summary.resumed_after})" if summary.resumed_after else ""
     return [
         *item("store", f"{summary.store}: {summary.train_sequences:,} training,"
-              f" {counted(summary.validation_sequences, 'validation sequence')}{left_out}"),
+              f" {counted(summary.validation_sequences, 'validation sequence')}"),
+        *(item("left out", f"{summary.infeasible:,} of {total:,} sequences: fewer frames than"
+               " their labels need") if summary.infeasible else []),
         *item("model", f"{summary.model}, {counted(summary.parameters, 'parameter')}"),
         *item("devices", f"{summary.devices}, {counted(summary.threads, 'thread')} each,"
               f" {counted(summary.slots, 'map task')} per round"),

@@ -49,6 +49,7 @@ from mapreduce_rnn.runstate import Best, RunState
 from mapreduce_rnn.seeds import model_seed
 from mapreduce_rnn.signals import StopSignals
 from mapreduce_rnn.summaries import end_summary, start_summary
+from mapreduce_rnn.text import counted
 
 log = logging.getLogger(__name__)
 
@@ -185,7 +186,14 @@ def _resolve(config: TrainConfig, console: Console) -> tuple[tuple[Place, ...], 
     warning = devices.thread_warning(threads, len(places), cores) if kind == "cpu" else None
     if warning:
         console.note(warning)
-    return places, resolve_config(config, slots=len(places), threads=threads, device=kind)
+    config = resolve_config(config, slots=len(places), threads=threads, device=kind)
+    slots = config.mapreduce.map_tasks or 0
+    if slots < len(places):
+        console.note(
+            f"{counted(slots, 'map task')} per round for {len(places)} workers: "
+            f"{len(places) - slots} of them will be idle; --map-tasks sets the number"
+        )
+    return places, config
 
 
 def _make_plan(config: TrainConfig, places: Sequence[Place], store: Store) -> tuple[Plan, Arrays]:

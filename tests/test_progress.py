@@ -147,7 +147,8 @@ def test_the_bar_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_start_tells_what_runs() -> None:
     text = written()
     for part in (
-        "kanji: 5,785 training, 643 validation sequences, 12 too short\n",
+        "kanji: 5,785 training, 643 validation sequences\n",
+        "left out 12 of 6,440 sequences: fewer frames than their labels need\n",
         "1 layer of 96 units, 122,437 parameters",
         "2 CPU workers, 1 thread each, 2 map tasks per round",
         "8 per shard, 2.6 % padding expected, 182 batches per epoch",
