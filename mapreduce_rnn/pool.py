@@ -71,8 +71,6 @@ class Pool:
         self._state = rounds.State(places=tuple(places), max_attempts=max_attempts)
 
     def __enter__(self) -> Pool:
-        for place in self._state.places:
-            self._start(place)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -80,12 +78,19 @@ class Pool:
             self._socket.send(name, Stop())
         self._launcher.stop_all(STOP_SECONDS)
 
+    def start(self) -> None:
+        """Start the workers, unless that was done. They get ready once :meth:`set_up` is called."""
+        for place in self._state.places:
+            if place not in self._names:
+                self._start(place)
+
     def set_up(self, setup: Setup) -> None:
         """Tell every worker what all tasks of this run share, and wait until all are ready.
 
         Raises as :meth:`run`.
         """
         self._setup = setup
+        self.start()
         phase = _Phase({}, lambda steps: None)
         while not self._state.all_ready:
             self._turn(phase)

@@ -256,6 +256,8 @@ class _Session:
         run_id = secrets.token_hex(8)
         self._log_start(events)
         with MasterSocket(run_id) as socket, self._pool(socket, run_id, events, signals) as pool:
+            if self._config.mapreduce.message_limit is None:
+                pool.start()  # workers and master import torch at the same time
             plan, initial = _make_plan(self._config, self._places, self._store)
             state, elapsed = self._first_state(initial, events)
             folder.write_config(plan.config, self._store_facts(), plan.facts())
