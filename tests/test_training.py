@@ -18,7 +18,7 @@ import pytest
 import mapreduce_rnn
 from mapreduce_rnn.config import TrainConfig, override
 from mapreduce_rnn.data.store import Sequence, Store, write_store
-from mapreduce_rnn.errors import StoreError, TrainingFailed, UsageError
+from mapreduce_rnn.errors import ReduceError, StoreError, TrainingFailed, UsageError
 from runs_real import SMALL, FinishedRun, command, lines, result_bytes
 from stores import ALPHABET, FEATURES, tiny_store
 
@@ -230,6 +230,24 @@ def test_too_many_skipped_steps_end_the_run(tmp_path: Path) -> None:
     options = {"learning_rate": 1e38, "clip_norm": 0.0, "optimizer": "sgd", "epochs": 1}
     with pytest.raises(TrainingFailed, match="not finite: lower --learning-rate"):
         train(store, tmp_path / "run", **options)
+
+
+def test_models_that_are_not_finite_are_refused_by_slot_and_name(
+    store: Path, tmp_path: Path
+) -> None:
+    """All slots return infinite parameters: the run ends, nothing is averaged or saved."""
+    options = {"optimizer": "sgd", "clip_norm": 0.0, "learning_rate": 3e38}
+    with pytest.raises(ReduceError, match=r"model kept \(slot 0: output.bias: not finite"):
+        train(store, tmp_path / "run", epochs=1, **options)
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+@pytest.mark.slow
+def test_a_model_of_110_mebibytes_trains_a_round(store: Path, tmp_path: Path) -> None:
+    """Far over msgpack's default limits; the tiny rest of the run keeps it short."""
+    train(store, tmp_path / "run", units=1898, batch_size=32, buckets=1, epochs=1)
+    assert (tmp_path / "run" / "model.safetensors").stat().st_size >= 110 * 2**20
+    assert len(lines(tmp_path / "run" / "metrics.jsonl")) == 1
 
 
 def test_a_worker_that_cannot_start_ends_the_run(
