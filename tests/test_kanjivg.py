@@ -128,6 +128,13 @@ def test_a_component_in_two_parts_counts_once_where_it_starts(tmp_path: Path) ->
     assert label(twice, {"木"}) == ["木", "㇑", "木", "㇑"]
 
 
+def test_parts_go_by_the_number_of_their_component(tmp_path: Path) -> None:
+    first, rest = (group("木", stroke(), number="1", part=part) for part in "12")
+    other = group("木", group("口", stroke()), number="2", part="1")
+    character = read_character(svg(tmp_path, "04e00", first, other, rest))
+    assert label(character, {"木", "口"}) == ["木", "口"]
+
+
 def test_two_of_a_component_count_twice(tmp_path: Path) -> None:
     file = svg(tmp_path, "04e00", group("木", stroke()), group("木", stroke()))
     assert label(read_character(file), {"木"}) == ["木", "木"]

@@ -128,7 +128,7 @@ def test_skip_bad_leaves_bad_sequences_out_and_names_them(
     assert [store.id(i) for i in range(len(store))] == ["good"]
 
 
-@pytest.mark.parametrize("name", ["twice", "", "two\nlines", "\ud800"])
+@pytest.mark.parametrize("name", ["twice", "", "two\nlines", "two\rlines", "\ud800"])
 def test_ids_must_be_unique_lines_of_text(tmp_path: Path, name: str) -> None:
     with pytest.raises(ImportRefused, match="id"):
         write(tmp_path / "s", sequence("twice"), sequence(name))
