@@ -72,6 +72,26 @@ def test_an_answer_of_an_attempt_that_was_given_away_is_discarded() -> None:
     assert keys(2)[0] not in state.done
 
 
+def test_an_answer_to_a_task_that_is_done_is_discarded() -> None:
+    state, _ = started(places=2, tasks=1)
+    state, _ = rounds.step(state, Lost(0, "silent"))  # worker 1 holds the task now
+    state, _ = rounds.step(state, Answered(1, keys(1)[0], 2))
+    _, actions = rounds.step(state, Answered(0, keys(1)[0], 1))
+    assert actions == (Discard(0, keys(1)[0], "the task is already done"),)
+
+
+def test_a_lost_task_goes_before_those_of_later_slots() -> None:
+    state, _ = started(places=1, tasks=3)
+    state, _ = rounds.step(state, Lost(0, "signal 9"))
+    _, actions = rounds.step(state, Ready(0))
+    assert actions == (Assign(0, keys(3)[0], 2),)
+
+
+def test_a_busy_worker_that_says_it_is_ready_gets_nothing_more() -> None:
+    state, _ = started(places=1, tasks=2)
+    assert rounds.step(state, Ready(0)) == (state, ())
+
+
 def test_an_answer_from_an_earlier_round_is_discarded() -> None:
     state, _ = started(places=1, tasks=1)
     state, actions = rounds.step(state, Answered(0, TaskKey(0, "map", 0), 1))
@@ -147,8 +167,9 @@ def test_a_start_that_succeeds_forgets_failed_ones() -> None:
         state, _ = rounds.step(state, Lost(0, "exit code 1"))
     state, _ = rounds.step(state, Ready(0))
     state, _ = rounds.step(state, Lost(0, "signal 9"))
-    state, actions = rounds.step(state, Lost(0, "exit code 1"))
-    assert actions == (Restart(0),)
+    for _ in range(rounds.FAILED_STARTS - 1):
+        state, actions = rounds.step(state, Lost(0, "exit code 1"))
+        assert actions == (Restart(0),)
 
 
 @given(
