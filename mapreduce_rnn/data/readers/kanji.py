@@ -74,8 +74,8 @@ def read_character(file: Path) -> Character:
 def _strokes(svg: bytes) -> list[Stroke]:
     """The strokes of a file.
 
-    Expat itself, without a tree: the same strokes in an eighth of the time. Names are as they
-    are written, with the prefix kvg, since the URI behind it differs between versions.
+    Expat itself, without a tree: the same strokes in an eighth of the time. Names are taken
+    without their prefix, since the namespace differs between versions.
     """
     walk = _Walk()
     parser = expat.ParserCreate()
@@ -100,11 +100,12 @@ class _Walk:
         self._groups = 0
         self._first_parts: dict[tuple[str, str], int] = {}  # the latest of each
 
-    def start(self, tag: str, values: dict[str, str]) -> None:
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
         around = self._components[-1]
-        if tag == "path":
+        values = {_local(name): value for name, value in attributes.items()}
+        if _local(tag) == "path":
             self.strokes.append(_stroke(values, around))
-        if tag == "g" and "kvg:element" in values:
+        if _local(tag) == "g" and "element" in values:
             around = (*around, self._component(values))
         self._components.append(around)
 
@@ -112,17 +113,21 @@ class _Walk:
         self._components.pop()
 
     def _component(self, values: dict[str, str]) -> Component:
-        key = (values["kvg:element"], values.get("kvg:number", ""))
+        key = (values["element"], values.get("number", ""))
         self._groups += 1
-        if values.get("kvg:part", "1") == "1" or key not in self._first_parts:
+        if values.get("part", "1") == "1" or key not in self._first_parts:
             self._first_parts[key] = self._groups
-        return Component(values["kvg:element"], self._groups, self._first_parts[key])
+        return Component(values["element"], self._groups, self._first_parts[key])
+
+
+def _local(name: str) -> str:
+    return name.rpartition(":")[2]
 
 
 def _stroke(values: dict[str, str], components: tuple[Component, ...]) -> Stroke:
-    if "d" not in values or not values.get("kvg:type"):
+    if "d" not in values or not values.get("type"):
         raise ValueError(f"stroke {values.get('id', '')} without a path or a type")
-    return Stroke(values["d"], _base_type(values["kvg:type"]), components)
+    return Stroke(values["d"], _base_type(values["type"]), components)
 
 
 def _base_type(type_: str) -> str:
