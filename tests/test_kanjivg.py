@@ -172,7 +172,6 @@ def test_another_prefix_reads_the_same(tmp_path: Path) -> None:
     assert read_character(other).strokes == read_character(file).strokes
 
 
-
 # ---- sequences
 
 
