@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable
-from fractions import Fraction
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,8 +10,7 @@ from numpy.typing import NDArray
 
 from mapreduce_rnn.bucketing import optimal_buckets
 from mapreduce_rnn.errors import UsageError
-
-Lengths = list[int] | list[float]
+from partitions import Lengths, cheapest, cost_of, exact
 
 SMALL = st.integers(1, 12)
 HUGE = st.integers(2**53 - 3, 2**53 + 9) | st.integers(2**62 - 3, 2**62 + 9)
@@ -25,28 +20,6 @@ FLOATS = st.floats(0.001, 1e6) | CLOSE
 INTEGER_LENGTHS = st.lists(SMALL, min_size=1, max_size=8) | st.lists(HUGE, min_size=1, max_size=6)
 FLOAT_LENGTHS = st.lists(FLOATS, min_size=1, max_size=7)
 N_BUCKETS = st.integers(1, 5)
-
-
-def exact(length: float) -> int:
-    """A length in units of 2^-80: a Python integer, for floats too."""
-    return int(Fraction(length) * 2**80)
-
-
-def cheapest(lengths: Lengths, n_buckets: int) -> int:
-    """Least cost by trying every way to cut the sorted samples; in units of 2^-80."""
-    ordered = sorted(map(exact, lengths))
-    most = min(n_buckets, len(ordered))
-    return min(
-        sum((stop - start) * ordered[stop - 1] for start, stop in itertools.pairwise(cuts))
-        for q in range(most)
-        for inner in itertools.combinations(range(1, len(ordered)), q)
-        for cuts in [(0, *inner, len(ordered))]
-    )
-
-
-def cost_of(lengths: Lengths, boundaries: Iterable[float]) -> int:
-    """Cost of given buckets, sample by sample; in units of 2^-80."""
-    return sum(exact(min(b for b in boundaries if b >= length)) for length in lengths)
 
 
 def quadratic(lengths: NDArray[np.int64], n_buckets: int) -> list[int]:
@@ -138,6 +111,19 @@ def test_lengths_one_to_m_are_cut_in_the_middle() -> None:
     buckets = optimal_buckets(np.arange(1, m + 1), 2)
     assert buckets.boundaries == (m // 2, m)
     assert buckets.cost == 3 * m * m // 4
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.float64, object])
+def test_arcs_with_kinks_between_agree_with_the_quadratic_program(kind: type) -> None:
+    """Evenly spaced clusters: the hull is smooth but for the gaps, where whole arcs are bridged."""
+    clusters = [10**6 * k**3 + np.arange(1, 600) for k in range(1, 9)]
+    lengths = np.concatenate(clusters)
+    expected = quadratic(lengths, 5)
+    scale = 2**40 if kind is object else 1  # far beyond int64: Python integers
+    curve = optimal_buckets([int(x) * scale for x in lengths], 5).cost_curve
+    if kind is not object:
+        curve = optimal_buckets(lengths.astype(kind), 5).cost_curve
+    assert [cost / scale for cost in curve] == expected
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,18 @@ Needs numpy and nothing else of this package but its errors.
 """
 
 from mapreduce_rnn.bucketing.batches import epoch_batches, padding_share
+from mapreduce_rnn.bucketing.cost import BatchTime, CostModel, CostTable, Frames
+from mapreduce_rnn.bucketing.limits import cut_batches
 from mapreduce_rnn.bucketing.optimal import Buckets, optimal_buckets
 
-__all__ = ["Buckets", "epoch_batches", "optimal_buckets", "padding_share"]
+__all__ = [
+    "BatchTime",
+    "Buckets",
+    "CostModel",
+    "CostTable",
+    "Frames",
+    "cut_batches",
+    "epoch_batches",
+    "optimal_buckets",
+    "padding_share",
+]

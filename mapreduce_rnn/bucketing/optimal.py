@@ -1,27 +1,37 @@
 """The exact optimum of sequence bucketing (Khomenko et al. 2016, arXiv 1708.05604, section 3).
 
 Sort n lengths and let v_1 < ... < v_m be the distinct ones, N_j the number of lengths up to v_j
-(N_0 = 0). Equal lengths never gain from being apart, so a bucket (i, j] holds the lengths
-v_{i+1} .. v_j, all padded to v_j, and costs w(i, j) = (N_j - N_i) v_j. With D_1(j) = w(0, j), the
-least cost of the lengths up to v_j in q buckets is
+(N_0 = 0), and g(v) what a sequence costs that is padded to v: v itself in the paper, any function
+that never falls here. Equal lengths never gain from being apart, so a bucket (i, j] holds the
+lengths v_{i+1} .. v_j, all padded to v_j, and costs w(i, j) = (N_j - N_i) g(v_j). With
+D_1(j) = w(0, j), the least cost of the lengths up to v_j in at most q buckets is
 
     D_q(j) = min over i < j of  D_{q-1}(i) + w(i, j),                                         (1)
 
 and row q = 1, 2, ... gives the optimum D_q(m) for every number of buckets up to the last one.
 
-For i <= k <= j <= l, w is Monge:
+For i <= k <= j <= l, w is Monge, because g does not fall:
 
-    w(i, l) + w(k, j) - w(i, j) - w(k, l) = (N_k - N_i) (v_l - v_j) >= 0.                      (2)
+    w(i, l) + w(k, j) - w(i, j) - w(k, l) = (N_k - N_i) (g(v_l) - g(v_j)) >= 0.               (2)
 
 By (2), a cut k that beats an earlier cut i for the end j beats it for every end l > j: the first
-best cut never moves back as j grows. So the best cut of a middle end bounds those on both sides,
-and a row takes O(m log m) by divide and conquer instead of O(m^2): level by level, from the middle
-end to all others, each level a few numpy passes over at most 2 m candidates. Total time: one
-histogram of the n lengths and O(Q m log m); memory O(Q m).
+best cut never moves back as j grows. And w is more than Monge: N_j g(v_j) is the same for all
+cuts of an end, so the best cut of j is the least of the lines D_{q-1}(i) - N_i g at g = g(v_j).
+The lower hull of the points (N_i, D_{q-1}(i)) holds the best cuts of all ends in order, and a
+row takes O(m) (``hull.py``). A cut i >= j never is the first best: it would add
+D_{q-1}(i) - (N_i - N_j) g(v_j) >= D_{q-1}(j) >= D_q(j). Total: one histogram of the n lengths and
+O(Q m) time; memory O(m + Q k), k points on a hull, mostly far fewer than m.
 
 (1) adds only positive terms, so floats keep a relative error of a few Q units in the last place.
-Integers are exact: every sum is at most n v_m, held in int64 below 2^63 and in Python's integers
-beyond.
+Integers are exact: every sum is at most n g(v_m), held in int64 below 2^63 and in Python's
+integers beyond.
+
+**Aligned cuts.** Batches of B sequences with static shapes cost B g(v) each, full or not, and
+every bucket of (1) may end in a partial one. Moving sequences up until each bucket but the
+shortest is a whole number of batches costs nothing: the longer bucket's last batch is paid for
+anyway. So some optimum cuts at multiples of B counted from the long end, and the same program
+over batches, each as long as its longest sequence, finds it exactly. A cut may then lie among
+equal lengths.
 """
 
 from __future__ import annotations
@@ -32,15 +42,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mapreduce_rnn.bucketing.cost import Number, frames_cost, padding
+from mapreduce_rnn.bucketing.cost import FRAMES, CostModel, Number, frames_cost, padding
+from mapreduce_rnn.bucketing.hull import lower_hull
 from mapreduce_rnn.errors import UsageError
 
 _Array = NDArray[Any]
+_Cuts = tuple[NDArray[np.int64], NDArray[np.int64]]  # cuts, and the first end each is best for
 
 _CHUNK = 1 << 18  # lengths counted at a time: a cast to int64 stays in the cache
 _SMALL_RANGE = 1 << 16  # longest length that is counted in a table for any n
-_LONG = 1 << 9  # mean candidates per end from which a pass for each end is faster
-_SPAN = 1 << 17  # ends a pass spans at most: its temporary arrays stay in the cache
 
 
 @dataclass(frozen=True)
@@ -49,34 +59,58 @@ class Buckets:
 
     boundaries: tuple[Number, ...]  # inclusive upper lengths, strictly increasing
     counts: tuple[int, ...]  # sequences per bucket
-    cost: Number  # frames, padding included
-    padding: float  # share of `cost` that is padding, in [0, 1)
-    cost_curve: tuple[Number, ...]  # cost_curve[q - 1]: least cost with q buckets
+    cost: Number  # in the units of the cost model; frames, padding included, by default
+    padding: float  # share of frames that is padding, each sequence padded to its boundary, [0, 1)
+    cost_curve: tuple[Number, ...]  # cost_curve[q - 1]: least cost with at most q buckets
 
 
-def optimal_buckets(lengths: ArrayLike, n_buckets: int) -> Buckets:
-    """Split lengths into at most ``n_buckets`` buckets of least total padded length.
+def optimal_buckets(
+    lengths: ArrayLike,
+    n_buckets: int,
+    *,
+    cost: CostModel = FRAMES,
+    align: int | None = None,
+    split_ties: bool = True,
+) -> Buckets:
+    """Split lengths into at most ``n_buckets`` buckets of least total cost.
 
     Args:
         lengths: (n,) positive integers of any width, or floats, in any order; at least one.
-        n_buckets: Q >= 1. With fewer distinct lengths than that, each gets its own bucket.
+        n_buckets: Q >= 1. With fewer distinct lengths than that, each gets its own bucket; fewer
+            buckets also where more gain nothing.
+        cost: What a padded sequence costs: ``Frames``, ``BatchTime``, ``CostTable`` of
+            ``cost.py``, or an object of your own with the same method.
+        align: Batch size B: minimise the cost of static shapes, where a partial batch costs what
+            a full one does; every bucket but the shortest is then a multiple of B. Sequences of a
+            boundary's length may belong to the bucket above it, so draw the batches by
+            ``counts``, as ``epoch_batches`` can.
+        split_ties: With ``align``, False cuts only where the next sequence is longer, so that
+            ``boundaries`` alone say where a length belongs; never cheaper.
 
     Returns:
-        The partition; its numbers are Python's int or float, like the lengths.
+        The partition; its numbers are Python's int or float, like the lengths and prices.
 
     Raises:
         UsageError: Lengths that are none, not a flat list of numbers, not finite, or 0 or less;
-            Q below 1.
+            Q or ``align`` below 1; prices that fall, are negative or not finite.
     """
     if n_buckets < 1:
         raise UsageError(f"expected at least 1 bucket, got {n_buckets}")
+    if align is not None and align < 1:
+        raise UsageError(f"expected cuts aligned to a batch size of at least 1, got {align}")
     values, counts = _histogram(_checked(lengths))
-    ends, curve = _solve(values, counts, min(n_buckets, len(values)))
+    real, n = frames_cost(values, counts), int(counts.sum())
+    if align is not None:
+        values, counts = _batches(values, counts, align, split_ties)
+    ends, curve = _solve(_prices(cost, values, int(counts.sum())), counts, n_buckets)
+    boundaries = values[ends - 1].tolist()
+    sizes = np.add.reduceat(counts, np.concatenate(([0], ends[:-1]))).tolist()
+    sizes[0] -= sum(sizes) - n  # what the shortest bucket's partial batch lacks
     return Buckets(
-        boundaries=tuple(values[ends - 1].tolist()),
-        counts=tuple(np.add.reduceat(counts, np.concatenate(([0], ends[:-1]))).tolist()),
+        boundaries=tuple(boundaries),
+        counts=tuple(sizes),
         cost=curve[-1],
-        padding=padding(frames_cost(values, counts), curve[-1]),
+        padding=padding(real, frames_cost(boundaries, sizes)),
         cost_curve=curve,
     )
 
@@ -104,7 +138,7 @@ def _checked(lengths: ArrayLike) -> _Array:
 def _histogram(lengths: _Array) -> tuple[_Array, _Array]:
     """Distinct lengths, ascending, and how often each occurs (int64): (m,), (m,).
 
-    The lengths come as float64, as int64, or as Python integers where n x longest needs them.
+    The lengths come as float64, as int64, or as Python integers where int64 cannot hold them.
     """
     longest = lengths.max()
     if lengths.dtype.kind in "iu" and longest <= max(_SMALL_RANGE, len(lengths) // 4):
@@ -115,8 +149,7 @@ def _histogram(lengths: _Array) -> tuple[_Array, _Array]:
         values, counts = np.unique(lengths, return_counts=True)
     if values.dtype == np.float64:
         return values, counts
-    fits = len(lengths) * int(longest) < 2**63
-    return values.astype(np.int64 if fits else object), counts
+    return values.astype(np.int64 if longest < 2**63 else object), counts
 
 
 def _count(lengths: _Array, size: int) -> NDArray[np.int64]:
@@ -128,83 +161,69 @@ def _count(lengths: _Array, size: int) -> NDArray[np.int64]:
     return table
 
 
+def _batches(
+    values: _Array, counts: _Array, size: int, split_ties: bool
+) -> tuple[_Array, NDArray[np.int64]]:
+    """Batches counted from the long end: lengths of their longest, sequences that they cost.
+
+    Sequences of one value belong together when ties may not be split: then so do all batches
+    that share a value with a neighbour.
+    """
+    upto = np.cumsum(counts)
+    above = upto[-1] - upto
+    # Batch k is as long as the sequence with k x size others above it.
+    batches = -np.diff(-(-above // size), prepend=-(-upto[-1] // size))
+    if not split_ties:
+        ends = np.flatnonzero(above % size == 0)
+        starts = np.concatenate(([0], ends[:-1] + 1))
+        return values[ends], np.add.reduceat(batches, starts) * size
+    return values[batches > 0], batches[batches > 0] * size
+
+
+def _prices(cost: CostModel, values: _Array, n: int) -> _Array:
+    """g(v_1) .. g(v_m), checked: float64, int64, or Python integers where n x g(v_m) needs them."""
+    prices = np.asarray(cost.prices(values))
+    numbers = prices.dtype.kind in "iuf" or all(type(price) is int for price in prices)
+    if prices.shape != values.shape or not numbers:
+        got = f"{prices.dtype} of shape {prices.shape}"
+        raise UsageError(f"expected one price per length, {len(values)} numbers, got {got}")
+    if not (prices[0] >= 0 and prices[-1] < np.inf and (prices[1:] >= prices[:-1]).all()):
+        raise UsageError(f"expected finite prices of 0 or more that never fall, from {cost}")
+    if prices.dtype.kind == "f":
+        return prices.astype(np.float64, copy=False)
+    return prices.astype(np.int64 if n * int(prices[-1]) < 2**63 else object)
+
+
 def _solve(
-    values: _Array, counts: _Array, n_buckets: int
+    prices: _Array, counts: _Array, n_buckets: int
 ) -> tuple[NDArray[np.int64], tuple[Number, ...]]:
-    """Ends j of the best buckets, ascending, and D_q(m) for q = 1 .. n_buckets."""
-    below = np.concatenate(([0], np.cumsum(counts))).astype(values.dtype)  # N_0 .. N_m
-    padded = np.concatenate((values[:1], values))  # v_1, v_1 .. v_m: index 0 has no length
-    costs = below * padded  # D_1(0) .. D_1(m)
-    curve, cuts = [costs[-1]], []
-    for _ in range(1, n_buckets):
-        costs, cut = _next_row(costs, below, padded)
+    """Ends j of the best buckets, ascending, and D_q(m) for q = 1 .. min(Q, m)."""
+    below = np.concatenate(([0], np.cumsum(counts))).astype(prices.dtype)  # N_0 .. N_m
+    prices = np.concatenate((prices[:1], prices))  # index 0 has no length: any price would do
+    costs = below * prices  # D_1(0) .. D_1(m)
+    curve, rows = [costs[-1]], []
+    for _ in range(1, min(n_buckets, len(counts))):
+        costs, cuts = _next_row(costs, below, prices)
         curve.append(costs[-1])
-        cuts.append(cut)
-    return _ends(cuts, len(values)), tuple(np.array(curve, values.dtype).tolist())
+        rows.append(cuts)
+    return _ends(rows, len(counts)), tuple(np.array(curve, prices.dtype).tolist())
 
 
-def _next_row(costs: _Array, below: _Array, padded: _Array) -> tuple[_Array, _Array]:
-    """D_q(j) from D_{q-1}, and the first cut i that attains it, for j = 0 .. m.
-
-    Levels of the divide and conquer: ends at odd multiples of a stride, which halves each time.
-    """
-    last = len(costs) - 1
-    stride = 1 << (last.bit_length() - 1)
-    row = costs.copy()
-    # A cut not yet known is bounded by j - 1; beyond m too, so that every end has a neighbour.
-    cuts = np.arange(-1, 2 * stride)
-    cuts[0] = 0
-    while stride:
-        best = _best_of_long if stride >= _LONG else _best_of_short
-        span = max(2 * stride, _SPAN)
-        for start in range(stride, last + 1, span):
-            ends = np.arange(start, min(start + span, last + 1), 2 * stride)
-            low = cuts[ends - stride]
-            high = np.minimum(cuts[ends + stride], ends - 1)
-            row[ends], cuts[ends] = best(costs, below, padded, ends, low, high)
-        stride //= 2
-    return row, cuts[: last + 1].astype(np.int32 if last < 2**31 else np.int64)
+def _next_row(costs: _Array, below: _Array, prices: _Array) -> tuple[_Array, _Cuts]:
+    """D_q(j) from D_{q-1} for j = 0 .. m, and the first cuts that attain it."""
+    hull, takeover = lower_hull(below, costs)
+    first = np.concatenate(([0], np.searchsorted(prices, takeover, side="right")))
+    cuts = np.repeat(hull, np.diff(first, append=len(costs)))
+    # Rounding may let a cut beyond the end tie with it; an empty bucket is then no worse.
+    cuts = np.minimum(cuts, np.arange(len(costs)))
+    return costs[cuts] + (below - below[cuts]) * prices, (hull, first)
 
 
-def _best_of_long(
-    costs: _Array, below: _Array, padded: _Array, ends: _Array, low: _Array, high: _Array
-) -> tuple[_Array, _Array]:
-    """Least cost of each end j and its first best cut i among low[j] .. high[j].
-
-    One numpy pass per end, for the few ends with long ranges of candidates.
-    """
-    least, cuts = np.empty(len(ends), costs.dtype), np.empty(len(ends), np.int64)
-    for k, (end, first, final) in enumerate(zip(ends, low, high, strict=True)):
-        candidate = below[end] - below[first : final + 1]
-        candidate *= padded[end]
-        candidate += costs[first : final + 1]
-        best = candidate.argmin()
-        least[k], cuts[k] = candidate[best], first + best
-    return least, cuts
-
-
-def _best_of_short(
-    costs: _Array, below: _Array, padded: _Array, ends: _Array, low: _Array, high: _Array
-) -> tuple[_Array, _Array]:
-    """The same in one pass over all ends, for many ends with short ranges.
-
-    The candidates of all ends lie one after another in flat arrays.
-    """
-    sizes = high - low + 1
-    starts = np.cumsum(sizes) - sizes
-    cut = np.arange(sizes.sum()) - np.repeat(starts - low, sizes)
-    candidate = np.repeat(below[ends], sizes) - below[cut]
-    candidate *= np.repeat(padded[ends], sizes)
-    candidate += costs[cut]
-    least = np.minimum.reduceat(candidate, starts)
-    hits = np.flatnonzero(candidate == np.repeat(least, sizes))
-    return least, cut[hits[np.searchsorted(hits, starts)]]
-
-
-def _ends(cuts: list[_Array], last: int) -> NDArray[np.int64]:
+def _ends(rows: list[_Cuts], last: int) -> NDArray[np.int64]:
     """Walk the cuts back from the last length."""
     ends = [last]
-    for cut in reversed(cuts):
-        ends.append(int(cut[ends[-1]]))
-    # Where rounding hides a gain, a float optimum may leave a bucket empty.
-    return np.array([end for end in reversed(ends) if end > 0])
+    for hull, first in reversed(rows):
+        cut = hull[np.searchsorted(first, ends[-1], side="right") - 1]
+        ends.append(min(int(cut), ends[-1]))
+    # Where a price repeats or rounding hides a gain, the optimum may leave buckets empty.
+    return np.unique([end for end in ends if end > 0])
