@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mapreduce_rnn.bucketing import Buckets, optimal_buckets
+    from mapreduce_rnn.bucketing import BucketBatchSampler, Buckets, optimal_buckets
     from mapreduce_rnn.config import TrainConfig
     from mapreduce_rnn.data.store import Sequence, Store, write_store
     from mapreduce_rnn.session import RunResult, resume, train
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "BucketBatchSampler": "mapreduce_rnn.bucketing",
     "Buckets": "mapreduce_rnn.bucketing",
     "RunResult": "mapreduce_rnn.session",
     "Sequence": "mapreduce_rnn.data.store",
@@ -29,6 +30,7 @@ _HOME = {
 }
 
 __all__ = [
+    "BucketBatchSampler",
     "Buckets",
     "RunResult",
     "Sequence",

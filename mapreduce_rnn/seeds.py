@@ -4,6 +4,7 @@
     (0, epoch, slot)      batch list of a slot
     (1, round, slot)      draws inside a map task (dropout)
     (2,)                  initial model
+    (3, epoch)            batches of a BucketBatchSampler, all ranks together
 
 A key is the ``spawn_key`` of ``SeedSequence(seed)``, not more entropy beside the seed: numpy pads
 short entropy with zeros, so ``SeedSequence((s, 0, 5))`` and ``SeedSequence((s, 0, 5, 0))`` are the
@@ -33,6 +34,11 @@ def task_seed(seed: int, round: int, slot: int) -> int:
 def model_seed(seed: int) -> int:
     """Seed for torch when the initial model is built, below 2^63."""
     return _torch_seed(_stream(seed, 2))
+
+
+def sampler_generator(seed: int, epoch: int) -> np.random.Generator:
+    """Draws the batches of an epoch in :class:`mapreduce_rnn.bucketing.BucketBatchSampler`."""
+    return np.random.default_rng(_stream(seed, 3, epoch))
 
 
 def _stream(seed: int, *key: int) -> np.random.SeedSequence:
