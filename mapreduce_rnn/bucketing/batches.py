@@ -54,7 +54,8 @@ def epoch_batches(
         warn_oversized(row, max_frames)
     bucket = _buckets(row, limits) if counts is None else _counted(row, limits, counts, rng)
     order = rng.permutation(len(row))
-    order = order[np.argsort(bucket[order], kind="stable")]
+    narrow = bucket.astype(np.min_scalar_type(len(limits)))  # few bits: numpy sorts by radix
+    order = order[np.argsort(narrow[order], kind="stable")]
     edges = np.concatenate(([0], np.cumsum(np.bincount(bucket)))).tolist()
     batches = [
         members[cut]

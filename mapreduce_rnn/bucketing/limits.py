@@ -58,14 +58,19 @@ def cut_batches(
 
 def _greedy_starts(lengths: list[Number], batch_size: int, max_frames: Number) -> list[int]:
     """Where each batch begins."""
+
+    def end(start: int, longest: Number) -> int:
+        """Where a batch is full at the latest; one sequence always fits."""
+        return start + max(1, min(batch_size, int(max_frames // longest)))
+
     starts: list[int] = []
-    start, longest = -batch_size, lengths[0] if lengths else 0  # as if a full batch came before
+    full, longest = 0, lengths[0] if lengths else 0
     for position, length in enumerate(lengths):
-        longest = max(longest, length)
-        size = position - start + 1
-        if size > batch_size or size * longest > max_frames:
+        if position < full and length > longest:
+            full, longest = end(starts[-1], length), length
+        if position >= full:
             starts.append(position)
-            start, longest = position, length
+            full, longest = end(position, length), length
     return starts
 
 
