@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -70,6 +71,33 @@ def test_more_epochs_than_planned_keep_the_last_learning_rate(store: Path, tmp_p
     rates = [line["learning_rate"] for line in lines(tmp_path / "run" / "metrics.jsonl")]
     assert len(rates) == 4
     assert rates[2] == rates[3] < rates[1]
+
+
+def test_resume_mends_what_was_lost_and_ends_in_the_same_bytes(
+    four_slots: Path, tmp_path: Path
+) -> None:
+    """The newest checkpoint is damaged, the best model gone, the last event not yet written."""
+    run = shutil.copytree(four_slots, tmp_path / "run")
+    before = [e for e in lines(run / "events.jsonl") if e["event"] == "round"]
+    os.truncate(run / "checkpoints" / "round-000004" / "model.safetensors", 100)
+    (run / "model.safetensors").unlink()
+    (run / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in before[:2]))
+    resume(run, cpu_workers=1)
+    assert result_bytes(run) == result_bytes(four_slots)
+    last = [e for e in lines(run / "events.jsonl") if e["event"] == "round"][-1]
+    assert last["round"] == 4
+    assert last["elapsed"] > before[1]["elapsed"]
+
+
+def test_the_last_planned_epoch_is_always_validated(store: Path, tmp_path: Path) -> None:
+    result = train(store, tmp_path / "run", epochs=3, validate_every=2, checkpoint_every=2)
+    metrics = lines(tmp_path / "run" / "metrics.jsonl")
+    losses = {n: m["validation"]["loss"] for n, m in enumerate(metrics, 1) if m["validation"]}
+    assert list(losses) == [2, 3]
+    assert result.best is not None
+    assert result.best.round == min(losses, key=losses.__getitem__)
+    checkpoints = {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()}
+    assert checkpoints == {"round-000002", "round-000003"}
 
 
 def test_resume_refuses_an_option_that_changes_the_result(four_slots: Path) -> None:
