@@ -398,13 +398,21 @@ class _Session:
         seconds = time.monotonic() - self._started
         self._log_end(events, reason)
         signals.check()
-        runlog.write_json(self._run_dir / EXAMPLES, self._examples(plan, state))
+        self._write_examples(plan, state)
         signals.check()
         drawn = try_report(self._run_dir, log) if self._report else None
         signals.check()
         self._console.end(
             end_summary(plan, state, reason, seconds, self._run_dir, report=drawn is not None)
         )
+
+    def _write_examples(self, plan: Plan, state: RunState) -> None:
+        """The report does without them: when the store is gone by now, say."""
+        try:
+            runlog.write_json(self._run_dir / EXAMPLES, self._examples(plan, state))
+        except (OSError, MapReduceRnnError) as error:
+            log.warning("no examples for the report: %s", error)
+            self._console.note(f"no examples for the report: {error}")
 
     def _examples(self, plan: Plan, state: RunState) -> dict[str, Any]:
         from mapreduce_rnn.examples import make_examples

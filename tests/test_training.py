@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import mapreduce_rnn
+from mapreduce_rnn import runfolder
 from mapreduce_rnn.config import TrainConfig, override
 from mapreduce_rnn.data.store import Sequence, Store, write_store
 from mapreduce_rnn.errors import ReduceError, StoreError, TrainingFailed, UsageError
@@ -24,6 +25,7 @@ from runs_real import SMALL, FinishedRun, command, lines, result_bytes
 from stores import ALPHABET, FEATURES, tiny_store
 
 TINY = {"units": 8, "batch_size": 4, "buckets": 3, "cpu_workers": 1}
+FOUR = {"map_tasks": 4, "epochs": 4, "dropout": 0.2, "seed": 7}
 
 
 def train(store: Path, run_dir: Path, **options: Any) -> mapreduce_rnn.RunResult:
@@ -39,7 +41,7 @@ def resume(run_dir: Path, **changes: Any) -> mapreduce_rnn.RunResult:
 def four_slots(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four rounds of four slots, computed by one worker."""
     path = tmp_path_factory.mktemp("four") / "run"
-    train(store, path, map_tasks=4, epochs=4)
+    train(store, path, **FOUR)
     return path
 
 
@@ -47,19 +49,19 @@ def four_slots(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_any_number_of_workers_gives_the_same_bytes(
     four_slots: Path, store: Path, tmp_path: Path, workers: int
 ) -> None:
-    train(store, tmp_path / "run", map_tasks=4, epochs=4, cpu_workers=workers)
+    train(store, tmp_path / "run", **FOUR, cpu_workers=workers)
     assert result_bytes(tmp_path / "run") == result_bytes(four_slots)
 
 
 def test_another_seed_gives_another_model(four_slots: Path, store: Path, tmp_path: Path) -> None:
-    train(store, tmp_path / "run", map_tasks=4, epochs=4, seed=2)
+    train(store, tmp_path / "run", **FOUR | {"seed": 2})
     assert result_bytes(tmp_path / "run") != result_bytes(four_slots)
 
 
 def test_resume_after_a_whole_round_ends_in_the_same_bytes(
     four_slots: Path, store: Path, tmp_path: Path
 ) -> None:
-    train(store, tmp_path / "run", map_tasks=4, epochs=4, rounds=2)
+    train(store, tmp_path / "run", **FOUR, rounds=2)
     result = resume(tmp_path / "run", rounds=4, cpu_workers=2)
     assert result.rounds == 4
     assert result_bytes(tmp_path / "run") == result_bytes(four_slots)
@@ -213,7 +215,7 @@ def _short_sequences(unusable: int, usable: int) -> list[Sequence]:
 
 
 def test_sequences_too_short_for_their_labels_are_counted_and_left_out(tmp_path: Path) -> None:
-    good = Sequence("v", np.ones((9, 3), np.float32), [1], "validation")
+    good = Sequence("v", np.ones((9, 3), np.float32), [], "validation")
     write_store(
         tmp_path / "store", [*_short_sequences(30, 70), good],
         alphabet=ALPHABET, feature_names=FEATURES,
@@ -228,6 +230,7 @@ def test_sequences_too_short_for_their_labels_are_counted_and_left_out(tmp_path:
     (line,) = lines(tmp_path / "run" / "metrics.jsonl")
     assert line["weights"] == [70]
     assert line["train_loss"] > 0
+    assert line["validation"]["label_error"] is None  # nothing but an empty reference
 
 
 def test_nothing_but_too_short_sequences_is_an_error(tmp_path: Path) -> None:
@@ -251,6 +254,26 @@ def test_losses_that_are_not_finite_are_null_and_never_best(store: Path, tmp_pat
     assert line["skipped_steps"] > 0
     assert not (tmp_path / "run" / "model.safetensors").exists()
     assert (tmp_path / "run" / "checkpoints" / "round-000001").is_dir()
+
+
+def test_a_run_that_ends_before_its_first_round_names_only_what_is_there(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = override(TrainConfig(), TINY | {"max_seconds": 1e-6}, "test")
+    result = mapreduce_rnn.train(store, config, run_dir=tmp_path / "run", report=False)
+    assert result.rounds == 0
+    assert f"files    {runfolder.METRICS}\n" in capsys.readouterr().out
+
+
+def test_a_store_that_vanishes_costs_the_examples_only(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*arguments: object) -> None:
+        raise FileNotFoundError("no such file: ids.txt")
+
+    monkeypatch.setattr("mapreduce_rnn.examples.make_examples", gone)
+    assert train(store, tmp_path / "run", epochs=1).rounds == 1
+    assert "no examples for the report: no such file" in (tmp_path / "run/master.log").read_text()
 
 
 def test_too_many_skipped_steps_end_the_run(tmp_path: Path) -> None:
