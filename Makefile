@@ -11,7 +11,7 @@ SECONDS ?= 270
 
 # The demo: import KanjiVG, train on it, draw the report.
 run: $(STORE)
-	$(BIN)/mapreduce-rnn train $(STORE) --epochs 12 --max-seconds $(SECONDS)
+	$(BIN)/mapreduce-rnn train $(STORE) --max-seconds $(SECONDS)
 
 test: $(VENV)/installed
 	$(BIN)/python -m pytest

@@ -103,10 +103,10 @@ def load(run_dir: str | Path, round: int | None = None) -> Checkpoint:
     )
 
 
-def prune(run_dir: str | Path, keep_rounds: Collection[int]) -> None:
-    """Delete the checkpoints of all rounds but those to keep and the newest."""
-    for number in _rounds(run_dir)[1:]:
-        if number not in keep_rounds:
+def prune(run_dir: str | Path, newest: int, also: Collection[int] = ()) -> None:
+    """Delete all checkpoints but the ``newest`` (at least 1) and those of the rounds ``also``."""
+    for number in _rounds(run_dir)[max(1, newest) :]:
+        if number not in also:
             old = folder(run_dir, number)
             # Renamed first: a kill while files are deleted leaves no half checkpoint.
             doomed = old.with_name(_TEMPORARY + old.name)

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mapreduce_rnn import __version__, runfolder
-from mapreduce_rnn.config import Field, TrainConfig, fields, from_dict, override
+from mapreduce_rnn.config import Field, TrainConfig, fields, override
 from mapreduce_rnn.data import commands as data_commands
 from mapreduce_rnn.errors import Interrupted, MapReduceRnnError, UsageError
-from mapreduce_rnn.runfolder import read_toml
 
 DESCRIPTION = """\
 Train recurrent networks on sequences of very different lengths: optimal length
@@ -71,8 +70,8 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code."""
-    args = build_parser().parse_args(arguments)
     try:
+        args = build_parser().parse_args(arguments)
         code: int = args.run(args)
         return code
     except Interrupted as stop:
@@ -173,11 +172,14 @@ def _add_report(commands: Any) -> None:
 
 def _train(args: argparse.Namespace) -> int:
     given = {f.name: getattr(args, f.name) for f in fields() if hasattr(args, f.name)}
-    if args.resume:
+    if args.resume is not None:
         return _resume(args, given)
     if args.store is None:
         raise UsageError("train: name a store, or a run to go on with (--resume RUN)")
-    config = from_dict(_options_in(args.config), args.config) if args.config else TrainConfig()
+    config = TrainConfig()
+    if args.config is not None:
+        file = Path(args.config)
+        config = runfolder.options_in(runfolder.read_toml(file), file)
     config = override(config, given, "train")
     from mapreduce_rnn import session
 
@@ -186,12 +188,6 @@ def _train(args: argparse.Namespace) -> int:
     else:
         session.train(args.store, config, run_dir=args.run_dir)
     return 0
-
-
-def _options_in(path: str) -> dict[str, Any]:
-    """The option sections of a TOML file; a run's [store] and [plan] are passed over."""
-    values = read_toml(Path(path))
-    return {name: table for name, table in values.items() if name not in ("store", "plan")}
 
 
 def _resume(args: argparse.Namespace, given: dict[str, Any]) -> int:

@@ -38,7 +38,7 @@ def _option(default: Any, help: str, why: str, **limits: Any) -> Any:
 class ModelConfig:
     """model: bidirectional LSTM with a linear output layer"""
 
-    layers: int = _option(1, "LSTM layers", "enough for single pen strokes", minimum=1)
+    layers: int = _option(1, "LSTM layers", "enough for single pen strokes", minimum=1, maximum=100)
     units: int = _option(
         96, "LSTM units per direction", "trains in minutes on two cores", minimum=1
     )
@@ -150,6 +150,7 @@ class MapReduceConfig:
         "map tasks (slots) per round; same number, same result, on any number of workers",
         "the number of workers",
         minimum=1,
+        maximum=10_000,
     )
     message_limit: float | None = _option(
         None,
@@ -191,16 +192,17 @@ class StopConfig:
 class RunConfig:
     """run"""
 
-    seed: int = _option(1, "same seed, same bytes", "any will do", minimum=0, maximum=2**63 - 1)
+    seed: int = _option(1, "same seed, same bytes", "any will do", minimum=0)
     threads: int | None = _option(
         None,
         "CPU threads per worker; part of the result, so never taken from the machine",
         "OMP_NUM_THREADS, else 1",
         minimum=1,
+        maximum=1024,
     )
     validate_every: int = _option(
         1,
-        "epochs between validations",
+        "epochs between validations; the last planned one is always validated",
         "the best model is chosen by them",
         minimum=1,
         metavar="EPOCHS",
@@ -233,7 +235,7 @@ class DeviceConfig:
         metavar="TOKEN,...",
     )
     cpu_workers: int | None = _option(
-        None, "CPU worker processes", "see the first example", minimum=1
+        None, "CPU worker processes", "see the first example", minimum=1, maximum=1024
     )
 
 
@@ -252,6 +254,9 @@ class TrainConfig:
 
 SECTIONS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(TrainConfig))
 """Section names, which are also the tables of config.toml."""
+
+LARGEST_INT = 2**63 - 1
+"""The largest number that TOML can hold."""
 
 CHANGEABLE_ON_RESUME = {"stop", "devices"}
 """Sections that say how far and where, not what: they change no round's result."""
@@ -321,6 +326,11 @@ def to_dict(config: TrainConfig) -> dict[str, dict[str, Any]]:
         }
         for section in SECTIONS
     }
+
+
+def fixed_options(config: TrainConfig) -> dict[str, dict[str, Any]]:
+    """The options that decide what is computed, as :func:`to_dict` gives them."""
+    return {s: values for s, values in to_dict(config).items() if s not in CHANGEABLE_ON_RESUME}
 
 
 def from_dict(values: Mapping[str, Any], source: str) -> TrainConfig:
@@ -400,6 +410,8 @@ def _check_limits(f: Field, value: Any, source: str) -> None:
         raise _refused(f, source, f"more than {o.above:g}", value)
     if o.maximum is not None and value > o.maximum:
         raise _refused(f, source, f"at most {o.maximum:g}", value)
+    if isinstance(value, int) and value > LARGEST_INT:
+        raise _refused(f, source, f"at most {LARGEST_INT}", value)
 
 
 def _refused(f: Field, source: str, expected: str, value: Any) -> UsageError:

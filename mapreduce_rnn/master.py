@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from mapreduce_rnn import checkpoint, runstate
+from mapreduce_rnn.config import fixed_options
 from mapreduce_rnn.data.shard import epoch_shards
 from mapreduce_rnn.data.store import Store
 from mapreduce_rnn.epochs import deal_by_length
@@ -31,7 +30,15 @@ from mapreduce_rnn.errors import CheckpointError, MapReduceRnnError, TrainingFai
 from mapreduce_rnn.plan import Plan
 from mapreduce_rnn.pool import Done, Pool
 from mapreduce_rnn.progress import Console, RoundLine
-from mapreduce_rnn.protocol.messages import MapResult, MapTask, ScoreResult, ScoreTask, TaskKey
+from mapreduce_rnn.protocol.messages import (
+    MapResult,
+    MapTask,
+    ScoreResult,
+    ScoreTask,
+    TaskKey,
+    prefixed,
+    under,
+)
 from mapreduce_rnn.reduce import Contribution, Reduction, make_rule
 from mapreduce_rnn.runfolder import BEST_MODEL
 from mapreduce_rnn.runlog import JsonLines
@@ -40,10 +47,9 @@ from mapreduce_rnn.runstate import RunState, Validation
 log = logging.getLogger(__name__)
 
 CHECKPOINT_SECONDS = 10.0  # at most one checkpoint in this time, unless asked for otherwise
+KEPT_CHECKPOINTS = 3  # newest ones, beside the best: should one be damaged, others are there
 SKIPPED_STEPS = 10  # of a round, or
 SKIPPED_SHARE = 0.05  # of its steps, whichever is more, may be skipped
-
-Arrays = dict[str, np.ndarray]
 
 
 @dataclass
@@ -85,7 +91,6 @@ class Master:
         self._console = console
         self._elapsed = elapsed  # training seconds of earlier rounds, over all sessions
         self._rule = make_rule(plan.config.mapreduce)
-        self._metrics_bytes = 0  # of metrics.jsonl up to the newest whole round
         self._saved_round = -1
         self._saved_at = -CHECKPOINT_SECONDS
 
@@ -130,7 +135,7 @@ class Master:
         with _timed(clock, "validation"):
             state, validation = self._validate(state)
         entry = _metrics(number, done, reduction, validation)
-        self._metrics_bytes = self._metrics.write(entry)
+        state = dataclasses.replace(state, metrics_bytes=self._metrics.write(entry))
         with _timed(clock, "checkpoint"):
             self._checkpoint(state)
         self._log_round(number, clock, done, entry)
@@ -141,7 +146,7 @@ class Master:
         indices = self._plan.train.indices
         seed, epoch = self._plan.config.run.seed, number  # a round is an epoch
         shards = epoch_shards(self._store.lengths[indices], self._plan.slots, seed, epoch)
-        model = {f"model/{name}": array for name, array in state.model.items()}
+        model = prefixed("model/", state.model)
         tasks = [
             MapTask(
                 round=number,
@@ -150,7 +155,7 @@ class Master:
                 epoch=epoch,
                 arrays={
                     **model,
-                    **{f"state/{name}": a for name, a in state.slots.get(slot, {}).items()},
+                    **prefixed("state/", state.slots.get(slot, {})),
                     "shard": indices[shard],
                 },
             )
@@ -189,13 +194,18 @@ class Master:
         )
 
     def _validate(self, state: RunState) -> tuple[RunState, Validation | None]:
-        """Score the global model on all validation sequences, every ``--validate-every``."""
+        """Score the global model on all validation sequences, every ``--validate-every`` epochs.
+
+        And in the last planned round, so that a run which ends as planned has a score of its last
+        model. A run that is made longer afterwards keeps that line, one more than a run that was
+        planned as long; the models of all rounds are the same.
+        """
         last = state.round >= self._plan.rounds
         if state.round % self._plan.config.run.validate_every and not last:
             return state, None
         indices = self._plan.validation.indices
         positions = deal_by_length(self._store.lengths[indices], self._plan.slots)
-        model = {f"model/{name}": array for name, array in state.model.items()}
+        model = prefixed("model/", state.model)
         tasks = [
             ScoreTask(state.round, slot, attempt=1, arrays={**model, "indices": indices[dealt]})
             for slot, dealt in enumerate(positions)
@@ -224,8 +234,11 @@ class Master:
             return
         if state.is_best:
             checkpoint.save_model(self._run_dir / BEST_MODEL, state.model)
-        content = {**state.content(), "metrics_bytes": self._metrics_bytes}
+        self._metrics.sync()  # a checkpoint counts on its lines
+        content = {**state.content(), "config": fixed_options(self._plan.config)}
         checkpoint.save(self._run_dir, state.round, state.model, state.arrays(), content)
+        best = {state.best.round} if state.best else set()
+        checkpoint.prune(self._run_dir, KEPT_CHECKPOINTS, also=best)
         self._saved_round, self._saved_at = state.round, time.monotonic()
 
     def _log_round(
@@ -274,11 +287,6 @@ def _timed(clock: Clock, what: str) -> Iterator[None]:
     began = time.monotonic()
     yield
     setattr(clock, what, getattr(clock, what) + time.monotonic() - began)
-
-
-def under(prefix: str, arrays: Mapping[str, np.ndarray]) -> Arrays:
-    """The arrays whose names start with ``prefix``, without it."""
-    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
 
 
 def _map_results(done: Mapping[TaskKey, Done]) -> list[MapResult]:

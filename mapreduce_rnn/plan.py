@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Indices = NDArray[np.int64]
 
 MESSAGE_OVERHEAD = 1 << 20  # bytes for a header and counters beside the arrays
+SCORE_BYTES = 3 * 8  # loss, edits and reference length of a sequence
 STATES_PER_PARAMETER = 3  # model, and the two moments of Adam
 
 
@@ -71,8 +72,10 @@ class Plan:
 
     @property
     def message_bytes(self) -> int:
-        """Upper bound of an honest message: model, optimizer state, indices."""
-        arrays = self.model_bytes * STATES_PER_PARAMETER + 8 * len(self.train.indices)
+        """Upper bound of an honest message: model, optimizer state, indices, scores."""
+        indices = 8 * len(self.train.indices)
+        scores = SCORE_BYTES * len(self.validation.indices)
+        arrays = self.model_bytes * STATES_PER_PARAMETER + indices + scores
         return arrays + MESSAGE_OVERHEAD
 
     def facts(self) -> dict[str, Any]:

@@ -74,9 +74,11 @@ class Pool:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        for name in self._names.values():
-            self._socket.send(name, Stop())
-        self._launcher.stop_all(STOP_SECONDS)
+        try:
+            for name in self._names.values():
+                self._socket.send(name, Stop())
+        finally:  # also when the socket's thread has failed, or a second signal came
+            self._launcher.stop_all(STOP_SECONDS)
 
     def start(self) -> None:
         """Start the workers, unless that was done. They get ready once :meth:`set_up` is called."""

@@ -242,8 +242,13 @@ def _failed_start(state: State, event: Lost) -> Step:
         return state, (Restart(event.place),)
     state = replace(state, places=tuple(p for p in state.places if p != event.place))
     if state.places:
-        return state, ()
-    return state, (Abort(f"no worker starts; the last of {times} tries: {event.reason}"),)
+        return _assign(state)  # what raised elsewhere may have been waiting for this place
+    return state, (
+        Abort(
+            f"no worker starts; the last of {times} tries (worker {event.place}, see its log): "
+            f"{event.reason}"
+        ),
+    )
 
 
 def _forget(state: State, place: int) -> State:

@@ -23,8 +23,9 @@ from typing import Any
 
 import tomli_w
 
-from mapreduce_rnn.config import SECTIONS, TrainConfig, from_dict, to_dict
-from mapreduce_rnn.errors import CheckpointError, UsageError
+from mapreduce_rnn.config import TrainConfig, from_dict, to_dict
+from mapreduce_rnn.errors import UsageError
+from mapreduce_rnn.ondisk import synced
 
 CONFIG = "config.toml"
 METRICS = "metrics.jsonl"
@@ -36,7 +37,8 @@ RUNS = Path("runs")
 
 def default_path(store: Path) -> Path:
     """A new folder name under runs/: the store's name and the time."""
-    return RUNS / f"{store.name}-{datetime.now():%Y%m%d-%H%M%S}"
+    name = os.path.basename(os.path.abspath(store))  # also of "." and ".."
+    return RUNS / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
 def find(name: str) -> Path:
@@ -58,12 +60,11 @@ class RunFolder:
 
     def __init__(self, path: Path, *, resume: bool) -> None:
         self.path = path
+        self.began = resume  # whether the folder holds a run, which can be resumed
         self._resume = resume
         self._lock = -1
 
     def __enter__(self) -> RunFolder:
-        if self._resume and not (self.path / CONFIG).is_file():
-            raise CheckpointError(f"cannot resume {self.path}: it has no {CONFIG}, so is no run")
         if not self._resume and self.path.exists():
             raise UsageError(
                 f"{self.path} exists: choose another --run-dir, or go on with --resume {self.path}"
@@ -86,14 +87,9 @@ class RunFolder:
             raise UsageError(f"{self.path} is in use by another mapreduce-rnn") from None
 
     def __exit__(self, *exc_info: object) -> None:
-        if not self.has_config:
+        if not self.began:
             shutil.rmtree(self.path)  # refused before it began: leave the name free
         os.close(self._lock)
-
-    @property
-    def has_config(self) -> bool:
-        """Whether the run has begun, so that it can be resumed."""
-        return (self.path / CONFIG).exists()
 
     def write_config(
         self, config: TrainConfig, store: Mapping[str, Any], plan: Mapping[str, Any]
@@ -101,8 +97,10 @@ class RunFolder:
         """Write config.toml, all or nothing."""
         content = tomli_w.dumps({"store": store, **to_dict(config), "plan": plan})
         draft = self.path / f".{CONFIG}"
-        draft.write_text(content, encoding="utf-8")
+        with synced(draft) as file:
+            file.write(content.encode())
         os.replace(draft, self.path / CONFIG)
+        self.began = True
 
 
 @dataclass(frozen=True)
@@ -118,16 +116,26 @@ def read_config(path: Path) -> Recorded:
     """Read the config.toml of a run folder.
 
     Raises:
-        UsageError: It cannot be read, or holds what no run writes.
+        UsageError: It is not there, cannot be read, or holds what no run writes.
     """
     source = path / CONFIG
+    if not source.is_file():
+        raise UsageError(f"cannot resume {path}: it has no {CONFIG}, so is no run")
     values = read_toml(source)
-    sections = {name: table for name, table in values.items() if name in SECTIONS}
-    store = values.get("store")
-    match store:
+    match values.get("store"):
         case {"path": str(where), "fingerprint": str(fingerprint)}:
-            return Recorded(Path(where), fingerprint, from_dict(sections, str(source)))
+            return Recorded(Path(where), fingerprint, options_in(values, source))
     raise UsageError(f"{source} does not name a store: it was not written by a run")
+
+
+def options_in(values: Mapping[str, Any], source: Path) -> TrainConfig:
+    """The options in a run's config.toml, or in a file of options only.
+
+    Raises:
+        UsageError: A section, a name or a value is not known.
+    """
+    options = {name: table for name, table in values.items() if name not in ("store", "plan")}
+    return from_dict(options, str(source))
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from mapreduce_rnn.config import StopConfig
 from mapreduce_rnn.protocol.messages import ScoreResult
 from mapreduce_rnn.reduce import Contribution, average
 from mapreduce_rnn.scoring import label_error
+from mapreduce_rnn.text import counted
 
 Arrays = dict[str, np.ndarray]
 
@@ -74,6 +75,7 @@ class RunState:
     best: Best | None = None
     waited: int = 0  # validations since the best
     last_loss: float | None = None  # of the newest validation
+    metrics_bytes: int = 0  # of metrics.jsonl up to this round
 
     @property
     def is_best(self) -> bool:
@@ -105,6 +107,7 @@ class RunState:
             "best": None if self.best is None else dataclasses.asdict(self.best),
             "waited": self.waited,
             "last_loss": _finite(self.last_loss),
+            "metrics_bytes": self.metrics_bytes,
         }
 
 
@@ -142,6 +145,7 @@ def restore(round: int, model: Arrays, arrays: Arrays, content: Mapping[str, Any
         best=None if content["best"] is None else Best(**content["best"]),
         waited=content["waited"],
         last_loss=content["last_loss"],
+        metrics_bytes=content["metrics_bytes"],
     )
 
 
@@ -164,5 +168,5 @@ def stop_reason(state: RunState, stop: StopConfig, rounds: int, seconds: float) 
     if stop.target_loss is not None and loss is not None and loss <= stop.target_loss:
         return f"validation loss {loss:.4g} reached the target {stop.target_loss:g}"
     if stop.patience is not None and state.waited >= stop.patience:
-        return f"no better validation for {state.waited} times"
+        return f"{counted(state.waited, 'validation')} without a new best"
     return None

@@ -28,11 +28,18 @@ from mapreduce_rnn.config import (
     DeviceConfig,
     TrainConfig,
     fields,
+    fixed_options,
     override,
     to_dict,
 )
 from mapreduce_rnn.data.store import Store
-from mapreduce_rnn.errors import Interrupted, MapReduceRnnError, StoreError, UsageError
+from mapreduce_rnn.errors import (
+    CheckpointError,
+    Interrupted,
+    MapReduceRnnError,
+    StoreError,
+    UsageError,
+)
 from mapreduce_rnn.launch import devices
 from mapreduce_rnn.launch.base import Place
 from mapreduce_rnn.launch.local import LocalLauncher
@@ -119,13 +126,14 @@ def resume(
         changes: stop and device options by name; any other would change what was computed.
 
     Raises:
-        CheckpointError: there is no such run, or none of its checkpoints is whole.
-        UsageError: ``changes`` holds an option that would change the result.
+        CheckpointError: none of the run's checkpoints is whole, or its config.toml was changed.
+        UsageError: there is no such run, or ``changes`` holds an option that would change the
+            result.
         Otherwise as :func:`train`.
     """
     run_dir = Path(run_dir)
     recorded = runfolder.read_config(run_dir)
-    _check_same_store(recorded)
+    _check_same_store(recorded, run_dir)
     # Devices may differ from session to session: the result does not depend on them.
     config = dataclasses.replace(recorded.config, devices=DeviceConfig())
     for f in fields():
@@ -164,12 +172,28 @@ def open_store(path: Path) -> Store:
     return store
 
 
-def _check_same_store(recorded: Recorded) -> None:
+def _check_same_store(recorded: Recorded, run_dir: Path) -> None:
+    if not recorded.store.is_dir():
+        raise StoreError(
+            f"the store of this run is no longer at {recorded.store}: put it back, or set its path "
+            f"under [store] in {run_dir / runfolder.CONFIG}"
+        )
     if Store.open(recorded.store).fingerprint != recorded.fingerprint:
         raise StoreError(
             f"{recorded.store} is not the store this run was started on: import the same source "
             "with the same options again, or start a new run"
         )
+
+
+def _check_same_options(now: Mapping[str, Any], saved: checkpoint.Checkpoint) -> None:
+    """config.toml may have been changed by hand, which would change later rounds."""
+    for section, options in saved.content["config"].items():
+        for name, value in options.items():
+            if now.get(section, {}).get(name) != value:
+                raise CheckpointError(
+                    f"{runfolder.CONFIG}: {name} was {value!r} up to round {saved.round}, now it "
+                    f"is {now.get(section, {}).get(name)!r}: set it back, or start a new run"
+                )
 
 
 def _resolve(config: TrainConfig, console: Console) -> tuple[tuple[Place, ...], TrainConfig]:
@@ -206,7 +230,13 @@ def _make_plan(config: TrainConfig, places: Sequence[Place], store: Store) -> tu
     task = make_task(config, store.meta)
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(model_seed(config.run.seed))
-        model = module_arrays(task.build_model())
+        try:
+            model = module_arrays(task.build_model())
+        except RuntimeError as error:  # torch's for memory that is not there
+            what = str(error).splitlines()[0]
+            raise UsageError(
+                f"a model of this size cannot be built ({what}): lower --units"
+            ) from None
     return make_plan(config, places[0].kind, store, task, model), model
 
 
@@ -244,7 +274,7 @@ class _Session:
                 plan, state, reason = self._train(folder, events, signals)
             except MapReduceRnnError as error:
                 self._log_end(events, str(error).splitlines()[0])
-                if isinstance(error, Interrupted) and folder.has_config:
+                if isinstance(error, Interrupted) and folder.began:
                     error.run_dir = self._run_dir
                 raise
             self._finish(plan, state, reason, events, signals)
@@ -255,11 +285,12 @@ class _Session:
     ) -> tuple[Plan, RunState, str]:
         run_id = secrets.token_hex(8)
         self._log_start(events)
+        resumed = self._resumed_state(events) if self._resume else None
         with MasterSocket(run_id) as socket, self._pool(socket, run_id, events, signals) as pool:
             if self._config.mapreduce.message_limit is None:
                 pool.start()  # workers and master import torch at the same time
             plan, initial = _make_plan(self._config, self._places, self._store)
-            state, elapsed = self._first_state(initial, events)
+            state = resumed or RunState(0, initial)
             folder.write_config(plan.config, self._store_facts(), plan.facts())
             socket.max_bytes = plan.message_bytes
             pool.set_up(Setup(to_dict(plan.config), self._store.fingerprint))
@@ -267,7 +298,7 @@ class _Session:
             with JsonLines(self._run_dir / METRICS) as metrics:
                 master = Master(
                     plan, self._store, pool, self._run_dir, metrics, events, self._console,
-                    elapsed=elapsed,
+                    elapsed=_elapsed(self._run_dir / EVENTS, state.round),
                 )  # fmt: skip
                 return plan, *master.run(state, self._started)
 
@@ -297,23 +328,37 @@ class _Session:
             on_worker=log_worker,
         )
 
-    def _first_state(self, initial: Arrays, events: JsonLines) -> tuple[RunState, float]:
-        """Where to go on from, and the training seconds up to there."""
-        if not self._resume:
-            return RunState(0, initial), 0.0
-        if not checkpoint.any_in(self._run_dir):  # stopped in round 1: begin again
+    def _resumed_state(self, events: JsonLines) -> RunState | None:
+        """Where to go on from; None: at the beginning, since the run was stopped too early."""
+        if not checkpoint.any_in(self._run_dir):
             (self._run_dir / METRICS).unlink(missing_ok=True)
-            return RunState(0, initial), 0.0
+            return None
         loaded = checkpoint.load(self._run_dir)
         for warning in loaded.warnings:
             log.warning(warning)
             self._console.note(warning)
+        _check_same_options(fixed_options(self._config), loaded)
         state = runstate.restore(
             loaded.round, dict(loaded.model), dict(loaded.state), loaded.content
         )
-        runlog.truncate(self._run_dir / METRICS, loaded.content["metrics_bytes"])
+        runlog.truncate(self._run_dir / METRICS, state.metrics_bytes)
+        self._restore_best(state)
         events.write(_event("resume", round=state.round))
-        return state, _elapsed(self._run_dir / EVENTS, state.round)
+        return state
+
+    def _restore_best(self, state: RunState) -> None:
+        """Make model.safetensors that of the best round.
+
+        It is not where it was lost, or where rounds after the checkpoint were.
+        """
+        if state.best is None:
+            return
+        try:
+            best = checkpoint.load(self._run_dir, state.best.round)
+        except CheckpointError as error:
+            log.warning("%s is left as it is: %s", BEST_MODEL, error)
+        else:
+            checkpoint.save_model(self._run_dir / BEST_MODEL, best.model)
 
     def _log_start(self, events: JsonLines) -> None:
         events.write(
@@ -353,13 +398,21 @@ class _Session:
         seconds = time.monotonic() - self._started
         self._log_end(events, reason)
         signals.check()
-        runlog.write_json(self._run_dir / EXAMPLES, self._examples(plan, state))
+        self._write_examples(plan, state)
         signals.check()
         drawn = try_report(self._run_dir, log) if self._report else None
         signals.check()
         self._console.end(
             end_summary(plan, state, reason, seconds, self._run_dir, report=drawn is not None)
         )
+
+    def _write_examples(self, plan: Plan, state: RunState) -> None:
+        """The report does without them: when the store is gone by now, say."""
+        try:
+            runlog.write_json(self._run_dir / EXAMPLES, self._examples(plan, state))
+        except (OSError, MapReduceRnnError) as error:
+            log.warning("no examples for the report: %s", error)
+            self._console.note(f"no examples for the report: {error}")
 
     def _examples(self, plan: Plan, state: RunState) -> dict[str, Any]:
         from mapreduce_rnn.examples import make_examples
@@ -377,8 +430,10 @@ def _event(kind: str, **facts: Any) -> dict[str, Any]:
 
 
 def _elapsed(events: Path, round: int) -> float:
-    """Training seconds up to the end of a round, as its newest event tells."""
-    if round == 0:
-        return 0.0
+    """Training seconds up to the end of a round, as the newest event tells.
+
+    Its own event is missing if the master was killed between the checkpoint and the event: then
+    the round before has to do.
+    """
     told = [e for e in runlog.read_lines(events).records if e.get("event") == "round"]
-    return next((float(e["elapsed"]) for e in reversed(told) if e.get("round") == round), 0.0)
+    return next((float(e["elapsed"]) for e in reversed(told) if e["round"] <= round), 0.0)

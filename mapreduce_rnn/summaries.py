@@ -85,7 +85,7 @@ def end_summary(
 def _files(best: bool, last_round: int, report: bool) -> list[str]:
     named = {
         f"{BEST_MODEL} (best)": best,
-        f"{checkpoint.folder('', last_round)}/ (last)": True,
+        f"{checkpoint.folder('', last_round)}/ (last)": last_round > 0,
         METRICS: True,
         "report.html": report,
     }

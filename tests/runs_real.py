@@ -62,9 +62,12 @@ def finish_run(store: Path, path: Path) -> FinishedRun:
 
 
 def result_bytes(path: Path) -> dict[str, str]:
-    """sha256 of everything that equal runs must have in common."""
-    files = [path / "model.safetensors", path / "metrics.jsonl"]
-    files += sorted((path / "checkpoints").rglob("*.*"))
+    """sha256 of everything that equal runs must have in common.
+
+    Of the checkpoints the last: which rounds before it were saved depends on the time they took.
+    """
+    last = max(p for p in (path / "checkpoints").iterdir())
+    files = [path / "model.safetensors", path / "metrics.jsonl", *sorted(last.iterdir())]
     return {
         str(f.relative_to(path)): hashlib.sha256(f.read_bytes()).hexdigest()
         for f in files

@@ -196,12 +196,13 @@ def test_what_a_killed_process_left_is_ignored_and_removed_at_the_next_save(tmp_
     assert names(tmp_path / "checkpoints") == ["round-000001", "round-000002"]
 
 
-def test_prune_keeps_the_named_rounds_and_always_the_newest(tmp_path: Path) -> None:
-    for number in [9, 10, 11, 100]:
+def test_prune_keeps_the_newest_by_number_and_the_named_rounds(tmp_path: Path) -> None:
+    for number in [8, 9, 10, 11, 100]:
         save(tmp_path, number)
-    checkpoint.prune(tmp_path, {10, 77})
-    assert names(tmp_path / "checkpoints") == ["round-000010", "round-000100"]
-    checkpoint.prune(tmp_path, [])
+    checkpoint.prune(tmp_path, newest=2, also={9, 77})
+    kept = ["round-000009", "round-000011", "round-000100"]
+    assert names(tmp_path / "checkpoints") == kept
+    checkpoint.prune(tmp_path, newest=0)
     assert names(tmp_path / "checkpoints") == ["round-000100"]
     assert checkpoint.load(tmp_path).round == 100
 

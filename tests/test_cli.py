@@ -18,7 +18,7 @@ import pytest
 from mapreduce_rnn import cli
 from mapreduce_rnn.config import TrainConfig, from_dict
 from mapreduce_rnn.data.store import Sequence, Store, write_store
-from runs_real import SMALL, FinishedRun
+from runs_real import SMALL, FinishedRun, result_bytes
 from stores import ALPHABET, FEATURES, tiny_store
 
 
@@ -47,6 +47,9 @@ def failing(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple
         (["--gpus", "2"], "--cpu-workers 2"),
         (["--devices", "0,1"], "--cpu-workers 2"),
         (["--gpus", "two"], "--gpus two: expected a number from 1 on, or auto"),
+        (["--epochs", "1" + 24 * "0"], "--epochs must be at most 9223372036854775807"),
+        (["--units", "999999999", "--dry-run"], "a model of this size cannot be built"),
+        (["--config", ""], "cannot read .: Is a directory"),
         (["--config", "missing.toml"], "cannot read missing.toml: No such file"),
         (["--resume", "latest"], "leave out the store"),
         (["--cpu-workers", "1", "--message-limit", "0.01"], "--message-limit 0.01 MB is less than"),
@@ -117,6 +120,40 @@ def test_a_run_in_use_is_refused(finished: FinishedRun, capsys: pytest.CaptureFi
 
 def _is_locked(path: Path) -> bool:
     return subprocess.run(["flock", "-n", path, "true"], check=False).returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("units = 8", "units = 9", "units was 8 up to round 3, now it is 9: set it back"),
+        ("[batches]", "[batch]", "unknown section [batch]"),
+        ("path = ", "path = '/gone' #", "no longer at /gone: put it back, or set its path"),
+        ("[store]", "[shop]", "does not name a store"),
+        ("layers = ", "layers ", "is not valid TOML"),
+    ],
+)
+def test_a_run_whose_config_was_edited_is_one_line(
+    finished: FinishedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    old: str, new: str, expected: str,
+) -> None:  # fmt: skip
+    """Nothing is started and the run stays as it is."""
+    copy = shutil.copytree(finished.path, tmp_path / "run")
+    config = copy / "config.toml"
+    config.write_text(config.read_text().replace(old, new))
+    _, line = failing(capsys, "train", "--resume", copy, "--epochs", "4", "--cpu-workers", "1")
+    assert expected in line
+    assert result_bytes(copy) == result_bytes(finished.path)
+    assert FinishedRun(copy, finished.store, "").events("worker") == finished.events("worker")
+
+
+@pytest.mark.parametrize("name", ["nothing", "."])
+def test_what_is_no_run_cannot_be_resumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, line = failing(capsys, "train", "--resume", name)
+    assert code == 2
+    assert f"cannot resume {name}: it has no config.toml, so is no run" in line
 
 
 def test_unknown_names_in_a_config_file_list_the_known_ones(

@@ -59,8 +59,14 @@ def until(condition: Callable[[], Any]) -> Any:
 def reports(folder: Path, place: int = 0) -> list[dict[str, Any]]:
     """What the fake workers of a place have written, once there is something."""
     log = folder / "workers" / f"{place}.log"
-    until(lambda: log.exists() and log.read_bytes().endswith(b"\n"))
-    return [json.loads(line) for line in log.read_text().splitlines()]
+    text = until(lambda: _whole(log))
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def _whole(log: Path) -> str:
+    """The text of a log, empty while its last line is being written."""
+    text = log.read_text() if log.exists() else ""
+    return text if text.endswith("\n") else ""
 
 
 def running(pid: int) -> bool:

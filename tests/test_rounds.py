@@ -151,6 +151,16 @@ def test_a_place_whose_starts_fail_is_closed_and_the_others_go_on() -> None:
     assert state.places == (1,)
 
 
+def test_a_task_that_waited_for_a_place_that_closes_runs_where_it_raised() -> None:
+    """It raised on place 0 and is kept for place 1, which never starts again."""
+    state, _ = started(places=2, tasks=1)
+    state, _ = rounds.step(state, Lost(1, "signal 9"))
+    state, _ = rounds.step(state, Raised(0, keys(1)[0], 1, "boom"))
+    for _ in range(rounds.FAILED_STARTS):
+        state, actions = rounds.step(state, Lost(1, "exit code 1"))
+    assert actions == (Assign(0, keys(1)[0], 2),)
+
+
 def test_no_place_left_ends_the_run() -> None:
     state = State(places=(0,), max_attempts=5)
     state, _ = rounds.begin(state, keys(1))

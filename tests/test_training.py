@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 import mapreduce_rnn
+from mapreduce_rnn import runfolder
 from mapreduce_rnn.config import TrainConfig, override
 from mapreduce_rnn.data.store import Sequence, Store, write_store
 from mapreduce_rnn.errors import ReduceError, StoreError, TrainingFailed, UsageError
@@ -23,6 +25,7 @@ from runs_real import SMALL, FinishedRun, command, lines, result_bytes
 from stores import ALPHABET, FEATURES, tiny_store
 
 TINY = {"units": 8, "batch_size": 4, "buckets": 3, "cpu_workers": 1}
+FOUR = {"map_tasks": 4, "epochs": 4, "dropout": 0.2, "seed": 7}
 
 
 def train(store: Path, run_dir: Path, **options: Any) -> mapreduce_rnn.RunResult:
@@ -38,7 +41,7 @@ def resume(run_dir: Path, **changes: Any) -> mapreduce_rnn.RunResult:
 def four_slots(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four rounds of four slots, computed by one worker."""
     path = tmp_path_factory.mktemp("four") / "run"
-    train(store, path, map_tasks=4, epochs=4)
+    train(store, path, **FOUR)
     return path
 
 
@@ -46,19 +49,19 @@ def four_slots(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_any_number_of_workers_gives_the_same_bytes(
     four_slots: Path, store: Path, tmp_path: Path, workers: int
 ) -> None:
-    train(store, tmp_path / "run", map_tasks=4, epochs=4, cpu_workers=workers)
+    train(store, tmp_path / "run", **FOUR, cpu_workers=workers)
     assert result_bytes(tmp_path / "run") == result_bytes(four_slots)
 
 
 def test_another_seed_gives_another_model(four_slots: Path, store: Path, tmp_path: Path) -> None:
-    train(store, tmp_path / "run", map_tasks=4, epochs=4, seed=2)
+    train(store, tmp_path / "run", **FOUR | {"seed": 2})
     assert result_bytes(tmp_path / "run") != result_bytes(four_slots)
 
 
 def test_resume_after_a_whole_round_ends_in_the_same_bytes(
     four_slots: Path, store: Path, tmp_path: Path
 ) -> None:
-    train(store, tmp_path / "run", map_tasks=4, epochs=4, rounds=2)
+    train(store, tmp_path / "run", **FOUR, rounds=2)
     result = resume(tmp_path / "run", rounds=4, cpu_workers=2)
     assert result.rounds == 4
     assert result_bytes(tmp_path / "run") == result_bytes(four_slots)
@@ -70,6 +73,33 @@ def test_more_epochs_than_planned_keep_the_last_learning_rate(store: Path, tmp_p
     rates = [line["learning_rate"] for line in lines(tmp_path / "run" / "metrics.jsonl")]
     assert len(rates) == 4
     assert rates[2] == rates[3] < rates[1]
+
+
+def test_resume_mends_what_was_lost_and_ends_in_the_same_bytes(
+    four_slots: Path, tmp_path: Path
+) -> None:
+    """The newest checkpoint is damaged, the best model gone, the last event not yet written."""
+    run = shutil.copytree(four_slots, tmp_path / "run")
+    before = [e for e in lines(run / "events.jsonl") if e["event"] == "round"]
+    os.truncate(run / "checkpoints" / "round-000004" / "model.safetensors", 100)
+    (run / "model.safetensors").unlink()
+    (run / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in before[:2]))
+    resume(run, cpu_workers=1)
+    assert result_bytes(run) == result_bytes(four_slots)
+    last = [e for e in lines(run / "events.jsonl") if e["event"] == "round"][-1]
+    assert last["round"] == 4
+    assert last["elapsed"] > before[1]["elapsed"]
+
+
+def test_the_last_planned_epoch_is_always_validated(store: Path, tmp_path: Path) -> None:
+    result = train(store, tmp_path / "run", epochs=3, validate_every=2, checkpoint_every=2)
+    metrics = lines(tmp_path / "run" / "metrics.jsonl")
+    losses = {n: m["validation"]["loss"] for n, m in enumerate(metrics, 1) if m["validation"]}
+    assert list(losses) == [2, 3]
+    assert result.best is not None
+    assert result.best.round == min(losses, key=losses.__getitem__)
+    checkpoints = {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()}
+    assert checkpoints == {"round-000002", "round-000003"}
 
 
 def test_resume_refuses_an_option_that_changes_the_result(four_slots: Path) -> None:
@@ -185,7 +215,7 @@ def _short_sequences(unusable: int, usable: int) -> list[Sequence]:
 
 
 def test_sequences_too_short_for_their_labels_are_counted_and_left_out(tmp_path: Path) -> None:
-    good = Sequence("v", np.ones((9, 3), np.float32), [1], "validation")
+    good = Sequence("v", np.ones((9, 3), np.float32), [], "validation")
     write_store(
         tmp_path / "store", [*_short_sequences(30, 70), good],
         alphabet=ALPHABET, feature_names=FEATURES,
@@ -200,6 +230,7 @@ def test_sequences_too_short_for_their_labels_are_counted_and_left_out(tmp_path:
     (line,) = lines(tmp_path / "run" / "metrics.jsonl")
     assert line["weights"] == [70]
     assert line["train_loss"] > 0
+    assert line["validation"]["label_error"] is None  # nothing but an empty reference
 
 
 def test_nothing_but_too_short_sequences_is_an_error(tmp_path: Path) -> None:
@@ -223,6 +254,26 @@ def test_losses_that_are_not_finite_are_null_and_never_best(store: Path, tmp_pat
     assert line["skipped_steps"] > 0
     assert not (tmp_path / "run" / "model.safetensors").exists()
     assert (tmp_path / "run" / "checkpoints" / "round-000001").is_dir()
+
+
+def test_a_run_that_ends_before_its_first_round_names_only_what_is_there(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = override(TrainConfig(), TINY | {"max_seconds": 1e-6}, "test")
+    result = mapreduce_rnn.train(store, config, run_dir=tmp_path / "run", report=False)
+    assert result.rounds == 0
+    assert f"files    {runfolder.METRICS}\n" in capsys.readouterr().out
+
+
+def test_a_store_that_vanishes_costs_the_examples_only(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*arguments: object) -> None:
+        raise FileNotFoundError("no such file: ids.txt")
+
+    monkeypatch.setattr("mapreduce_rnn.examples.make_examples", gone)
+    assert train(store, tmp_path / "run", epochs=1).rounds == 1
+    assert "no examples for the report: no such file" in (tmp_path / "run/master.log").read_text()
 
 
 def test_too_many_skipped_steps_end_the_run(tmp_path: Path) -> None:

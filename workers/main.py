@@ -38,14 +38,14 @@ def main() -> int:
     """Entry point; the options are written by the launcher, not by people."""
     options = _parser().parse_args()
     die_with_parent(options.parent)
-    store = Store.open(options.store)
-    with WorkerChannel(options.connect, options.run, options.name) as channel:
-        channel.send(Hello(mapreduce_rnn.__version__, options.device, os.getpid()))
-        try:
+    try:
+        store = Store.open(options.store)
+        with WorkerChannel(options.connect, options.run, options.name) as channel:
+            channel.send(Hello(mapreduce_rnn.__version__, options.device, os.getpid()))
             _serve(channel, options, store)
-        except MapReduceRnnError as error:
-            print(error, file=sys.stderr)
-            return error.exit_code
+    except MapReduceRnnError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
     return 0
 
 

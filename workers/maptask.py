@@ -29,6 +29,8 @@ from mapreduce_rnn.protocol.messages import (
     MapTask,
     ScoreResult,
     ScoreTask,
+    prefixed,
+    under,
 )
 from mapreduce_rnn.reduce.params import load_arrays, module_arrays
 from mapreduce_rnn.seeds import task_seed
@@ -73,9 +75,9 @@ def map_task(context: Context, message: MapTask, on_step: OnStep) -> MapResult:
         finite), ``sequences``, ``steps``, ``skipped_steps``, ``learning_rate`` (of the last step).
     """
     started = time.monotonic()
-    load_arrays(context.model, _under("model/", message.arrays))
+    load_arrays(context.model, under("model/", message.arrays))
     torch.manual_seed(task_seed(context.config.run.seed, message.round, message.slot))
-    trainer = Trainer(context, _under("state/", message.arrays))
+    trainer = Trainer(context, under("state/", message.arrays))
     batches = _batches(context, message.arrays["shard"], message.epoch, message.slot)
     for done, batch in enumerate(batches):
         trainer.step(batch, epochs_done=message.epoch - 1 + done / len(batches))
@@ -88,8 +90,8 @@ def map_task(context: Context, message: MapTask, on_step: OnStep) -> MapResult:
         statistics=trainer.statistics(),
         seconds=time.monotonic() - started,
         arrays={
-            **_prefixed("model/", module_arrays(context.model)),
-            **_prefixed("state/", trainer.state()),
+            **prefixed("model/", module_arrays(context.model)),
+            **prefixed("state/", trainer.state()),
         },
     )
 
@@ -162,7 +164,7 @@ class Trainer:
 def score_task(context: Context, message: ScoreTask, on_step: OnStep) -> ScoreResult:
     """Loss, edits and reference length of each sequence in ``indices``, in that order."""
     started = time.monotonic()
-    load_arrays(context.model, _under("model/", message.arrays))
+    load_arrays(context.model, under("model/", message.arrays))
     context.model.eval()
     indices = message.arrays["indices"]
     order = length_batches(context.store.lengths[indices], context.config.batches.batch_size)
@@ -181,12 +183,3 @@ def score_task(context: Context, message: ScoreTask, on_step: OnStep) -> ScoreRe
         seconds=time.monotonic() - started,
         arrays={"loss": loss, "edits": edits, "reference": reference},
     )
-
-
-def _under(prefix: str, arrays: Arrays) -> dict[str, np.ndarray]:
-    """The arrays whose names start with ``prefix``, without it."""
-    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-
-
-def _prefixed(prefix: str, arrays: Arrays) -> dict[str, np.ndarray]:
-    return {prefix + name: array for name, array in arrays.items()}

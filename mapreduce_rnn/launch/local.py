@@ -109,11 +109,13 @@ class LocalLauncher:
         deadline = time.monotonic() + grace_seconds
         for process in self._processes.values():
             _signal(process, signal.SIGTERM)
-        for process in self._processes.values():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, deadline - time.monotonic()))
-        for place in list(self._processes):
-            self.stop(place)
+        try:
+            for process in self._processes.values():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(max(0.0, deadline - time.monotonic()))
+        finally:  # at once, if a second signal ends the wait
+            for place in list(self._processes):
+                self.stop(place)
 
 
 def _signal(process: subprocess.Popen[bytes], signum: signal.Signals) -> None:

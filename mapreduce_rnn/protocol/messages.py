@@ -30,6 +30,16 @@ Arrays = Mapping[str, np.ndarray]
 TaskKind = Literal["map", "score"]
 
 
+def under(prefix: str, arrays: Arrays) -> dict[str, np.ndarray]:
+    """The arrays whose names start with ``prefix``, without it."""
+    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+
+
+def prefixed(prefix: str, arrays: Arrays) -> dict[str, np.ndarray]:
+    """The arrays with ``prefix`` before their names; the inverse of :func:`under`."""
+    return {prefix + name: array for name, array in arrays.items()}
+
+
 @dataclass(frozen=True, order=True)
 class TaskKey:
     """What a task computes. Whoever runs it, and however often, the answer is the same bytes."""
