@@ -27,8 +27,10 @@ lint: $(VENV)/installed
 type: $(VENV)/installed
 	$(BIN)/mypy
 
-bench: $(VENV)/installed
-	$(BIN)/python benchmarks/overhead.py
+bench: $(STORE)
+	$(BIN)/python benchmarks/overhead.py --data $(STORE)
+	$(BIN)/python benchmarks/bucketing.py
+	$(BIN)/python benchmarks/sampler.py
 
 # Build the wheel and train two rounds with it, installed in a venv of its own, from a folder full
 # of files that a careless import would pick up.

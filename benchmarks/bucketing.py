@@ -3,7 +3,7 @@
 - target: 10 million integers, at most 5 000 of them distinct, 64 buckets; 1 million distinct
   floats, 16 buckets. Time, and memory beyond the lengths themselves.
 - growth: time against the number m of distinct lengths, three shapes of length distributions:
-  log-normal floats, lengths 1 .. m, and twenty evenly spaced clusters, the hardest known.
+  log-normal floats, lengths 1 .. m, and twenty evenly spaced clusters, a hard kind of list.
 - others: 1 million integers, 16 groups, in turn: ours, kmeans1d and ckmeans (optimal
   one-dimensional k-means, compiled). They minimise squares and not frames, from the same sort of
   program; `pip install kmeans1d ckmeans`, or they are skipped.
