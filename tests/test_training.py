@@ -15,12 +15,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import mapreduce_rnn
-from mapreduce_rnn import runfolder
+from mapreduce_rnn import checkpoint, optim, runfolder
 from mapreduce_rnn.config import TrainConfig, override
 from mapreduce_rnn.data.store import Sequence, Store, write_store
+from mapreduce_rnn.epochs import slot_batches
 from mapreduce_rnn.errors import ReduceError, StoreError, TrainingFailed, UsageError
+from mapreduce_rnn.reduce.params import module_arrays
+from mapreduce_rnn.seeds import model_seed
+from mapreduce_rnn.workers.maptask import Context, make_context
 from runs_real import SMALL, FinishedRun, command, lines, result_bytes
 from stores import ALPHABET, FEATURES, tiny_store
 
@@ -161,6 +166,40 @@ def test_two_runs_of_a_seed_are_equal_and_slots_train_on_different_shards(
     assert done.returncode == 0, done.stderr
     assert result_bytes(tmp_path / "again") == result_bytes(finished.path)
     assert [line["weights"] for line in finished.metrics()] == [[16, 16]] * 3
+
+
+def test_one_worker_equals_a_plain_pytorch_loop_byte_for_byte(store: Path, tmp_path: Path) -> None:
+    """Three epochs with the optimizer state kept: what travels and is averaged changes no bit."""
+    train(store, tmp_path / "run", epochs=3)
+    config = runfolder.read_config(tmp_path / "run").config
+    torch.set_num_threads(1)
+    here = make_context(config, Store.open(store), torch.device("cpu"))
+    torch.manual_seed(model_seed(config.run.seed))
+    model = here.task.build_model()
+    optimizer = torch.optim.Adam(model.parameters())
+    for epoch in (1, 2, 3):
+        _plain_epoch(here, model, optimizer, epoch)
+    saved = checkpoint.load(tmp_path / "run").model
+    assert saved.keys() == module_arrays(model).keys()
+    for name, array in module_arrays(model).items():
+        assert array.tobytes() == saved[name].tobytes(), name
+
+
+def _plain_epoch(
+    here: Context, model: torch.nn.Module, optimizer: torch.optim.Optimizer, epoch: int
+) -> None:
+    shard = here.store.split("train")
+    config = here.config
+    lengths = here.store.lengths[shard]
+    _, batches = slot_batches(lengths, config.batches, config.run.seed, epoch, slot=0)
+    for done, positions in enumerate(batches):
+        epochs_done = epoch - 1 + done / len(batches)
+        optimizer.param_groups[0]["lr"] = optim.learning_rate(config.optimizer, epochs_done)
+        optimizer.zero_grad()
+        losses = here.task.losses(model, here.task.collate(here.store, shard[positions]))
+        (losses.sum() / len(positions)).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), config.optimizer.clip_norm)
+        optimizer.step()
 
 
 def test_training_works_twice_in_a_process_that_forks_by_default(
