@@ -125,8 +125,7 @@ def test_a_killed_workers_task_runs_again_with_the_same_bytes(tmp_path: Path) ->
     """One of two workers is killed as soon as both train; a new one takes its place."""
     store = tiny_store(tmp_path / "store", n=400)
     options = ("--epochs", "3", "--map-tasks", "3", "--cpu-workers", "2", *SMALL)
-    calm = command("train", store, "--run-dir", tmp_path / "calm", *options)
-    assert calm.returncode == 0, calm.stderr
+    train(store, tmp_path / "calm", epochs=3, map_tasks=3, cpu_workers=2)
     arguments = ["train", store, "--run-dir", tmp_path / "hurt", *options]
     with subprocess.Popen(
         [sys.executable, "-m", "mapreduce_rnn", *map(str, arguments)], stdout=subprocess.DEVNULL
