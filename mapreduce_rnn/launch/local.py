@@ -82,10 +82,6 @@ class LocalLauncher:
             "--threads", str(self._threads), "--parent", str(os.getpid()),
         ]  # fmt: skip
 
-    def pid(self, place: int) -> int:
-        """Process id of the place's running worker (KeyError: there is none)."""
-        return self._processes[place].pid
-
     def poll(self) -> list[tuple[int, str]]:
         """Workers that ended since the last call, each once: (place, how it ended)."""
         codes = {place: process.poll() for place, process in self._processes.items()}

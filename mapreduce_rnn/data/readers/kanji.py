@@ -74,8 +74,8 @@ def read_character(file: Path) -> Character:
 def _strokes(svg: bytes) -> list[Stroke]:
     """The strokes of a file.
 
-    Expat itself, without a tree: the same strokes in an eighth of the time. Names are taken
-    without their prefix, since the namespace differs between versions.
+    Expat itself, in one pass without a tree. Names are taken without their prefix, since the
+    namespace differs between versions.
     """
     walk = _Walk()
     parser = expat.ParserCreate()
