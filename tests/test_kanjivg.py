@@ -168,7 +168,7 @@ def test_any_namespace_uri_will_do(tmp_path: Path, uri: str) -> None:
 def test_another_prefix_reads_the_same(tmp_path: Path) -> None:
     file = svg(tmp_path, "04e00", group("木", stroke()))
     other = tmp_path / "04e01.svg"
-    other.write_text(file.read_text("utf-8").replace("kvg:", "k:"), "utf-8")
+    other.write_text(file.read_text("utf-8").replace("kvg", "k"), "utf-8")
     assert read_character(other).strokes == read_character(file).strokes
 
 

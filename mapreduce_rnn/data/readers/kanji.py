@@ -8,9 +8,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
-from xml.parsers import expat
+from xml.etree.ElementTree import Element
 
 import numpy as np
+from defusedxml import EntitiesForbidden
+from defusedxml.ElementTree import fromstring
 from numpy.typing import NDArray
 
 from mapreduce_rnn.data.readers.bezier import sample_paths
@@ -58,7 +60,7 @@ def read_character(file: Path) -> Character:
 
     Raises:
         OSError: The file cannot be read.
-        xml.parsers.expat.ExpatError: It is not XML; with line and column.
+        xml.etree.ElementTree.ParseError: It is not XML; with line and column.
         ValueError: It declares entities, or holds no strokes as expected.
     """
     strokes = _strokes(file.read_bytes())
@@ -74,21 +76,15 @@ def read_character(file: Path) -> Character:
 def _strokes(svg: bytes) -> list[Stroke]:
     """The strokes of a file.
 
-    Expat itself, in one pass without a tree. Names are taken without their prefix, since the
-    namespace differs between versions.
+    Names are taken without their namespace, since that differs between versions.
     """
+    try:
+        root = fromstring(svg)
+    except EntitiesForbidden as error:
+        raise ValueError(f"expected no entities, got a declaration of {error.name!r}") from error
     walk = _Walk()
-    parser = expat.ParserCreate()
-    parser.StartElementHandler = walk.start
-    parser.EndElementHandler = walk.end
-    parser.EntityDeclHandler = _refuse_entity
-    parser.Parse(svg, True)
+    walk.visit(root)
     return walk.strokes
-
-
-def _refuse_entity(name: str, *_: object) -> None:
-    """Entities can grow without bound or name other files; drawings have none."""
-    raise ValueError(f"expected no entities, got a declaration of {name!r}")
 
 
 class _Walk:
@@ -100,16 +96,17 @@ class _Walk:
         self._groups = 0
         self._first_parts: dict[tuple[str, str], int] = {}  # the latest of each
 
-    def start(self, tag: str, attributes: dict[str, str]) -> None:
-        around = self._components[-1]
-        values = {_local(name): value for name, value in attributes.items()}
-        if _local(tag) == "path":
+    def visit(self, element: Element) -> None:
+        """Take in an element and what is in it, in order."""
+        around, tag = self._components[-1], _local(element.tag)
+        values = {_local(name): value for name, value in element.items()}
+        if tag == "path":
             self.strokes.append(_stroke(values, around))
-        if _local(tag) == "g" and "element" in values:
+        if tag == "g" and "element" in values:
             around = (*around, self._component(values))
         self._components.append(around)
-
-    def end(self, tag: str) -> None:
+        for child in element:
+            self.visit(child)
         self._components.pop()
 
     def _component(self, values: dict[str, str]) -> Component:
@@ -121,7 +118,7 @@ class _Walk:
 
 
 def _local(name: str) -> str:
-    return name.rpartition(":")[2]
+    return name.rpartition("}")[2]
 
 
 def _stroke(values: dict[str, str], components: tuple[Component, ...]) -> Stroke:

@@ -25,7 +25,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from xml.parsers.expat import ExpatError
+from xml.etree.ElementTree import ParseError
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,7 +128,7 @@ def _read_all(files: Iterable[Path]) -> tuple[list[Character], list[Unreadable]]
     for file in files:
         try:
             characters.append(read_character(file))
-        except (OSError, ExpatError, ValueError) as error:
+        except (OSError, ParseError, ValueError) as error:
             unreadable.append(Unreadable(file.name, str(error)))
     return characters, unreadable
 
