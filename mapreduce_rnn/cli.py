@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -150,8 +150,17 @@ def _add_option(group: Any, f: Field) -> None:
         group.add_argument(f.flag, type=_comma_separated, metavar=f.option.metavar, **common)
     else:
         choices = f.option.choices or None
-        metavar = None if choices else f.option.metavar or "N"
-        group.add_argument(f.flag, type=f.type, choices=choices, metavar=metavar, **common)
+        metavar = None if choices else f.option.metavar or "|".join(["N", *f.option.words])
+        parse = _number_or_word(f) if f.option.words else f.type
+        group.add_argument(f.flag, type=parse, choices=choices, metavar=metavar, **common)
+
+
+def _number_or_word(f: Field) -> Callable[[str], int | str]:
+    def parse(text: str) -> int | str:
+        return text if text in f.option.words else int(text)
+
+    parse.__name__ = " or ".join([f.type.__name__, *f.option.words])  # argparse names it
+    return parse
 
 
 def _comma_separated(text: str) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ class Option:
     help: str
     why: str  # the reason for the default; for None: what is taken instead
     choices: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()  # what a number's option takes instead of a number
     minimum: float | None = None
     above: float | None = None  # exclusive minimum
     maximum: float | None = None
@@ -36,11 +37,14 @@ def _option(default: Any, help: str, why: str, **limits: Any) -> Any:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """model: bidirectional LSTM with a linear output layer"""
+    """model: LSTM with a linear output layer"""
 
     layers: int = _option(1, "LSTM layers", "enough for single pen strokes", minimum=1, maximum=100)
     units: int = _option(
         96, "LSTM units per direction", "trains in minutes on two cores", minimum=1
+    )
+    bidirectional: bool = _option(
+        True, "read each sequence in both directions", "whole recordings are at hand"
     )
     dropout: float = _option(
         0.0,
@@ -132,11 +136,44 @@ class BatchConfig:
     batch_size: int = _option(
         32, "sequences per batch", "many steps per epoch on small data sets", minimum=1
     )
-    buckets: int = _option(
-        16,
-        "length buckets per shard, cut where the least padding results",
-        "leaves 8.5 % padding on the demo",
+    max_frames: int | None = _option(
+        None,
+        "most frames of a batch, padding included; a longer sequence goes alone",
+        "no limit",
         minimum=1,
+        metavar="FRAMES",
+    )
+    buckets: int | str = _option(
+        16,
+        "length buckets per shard, cut where the batches cost least; auto: as few as cost at most "
+        "2 % more than the best number up to 32",
+        "leaves 8.5 % padding on the demo",
+        words=("auto",),
+        minimum=1,
+    )
+    bucket_cost: str = _option(
+        "frames",
+        "what a batch of b sequences padded to L frames costs: b L (frames); a + p L + c b L with "
+        "A,P,C given or measured on the device before round 1; or a table LENGTH:COST,... per "
+        "sequence",
+        "the paper's; equal commands give equal runs",
+        metavar="COST",
+    )
+    pad_to: str = _option(
+        "longest",
+        "pad a batch to its longest sequence, or to its bucket's boundary: few static shapes",
+        "never more padding than needed",
+        choices=("longest", "boundary"),
+    )
+    curriculum: str = _option(
+        "none",
+        "short sequences first: a growing number of buckets (Khomenko et al. 2016) or a growing "
+        "share of the data (competence, Platanios et al. 2019)",
+        "every epoch sees all data",
+        choices=("none", "growing-buckets", "competence"),
+    )
+    curriculum_epochs: int = _option(
+        5, "epochs until the curriculum has all data in play", "a quarter of the default", minimum=1
     )
 
 
@@ -313,7 +350,8 @@ def _field(section: str, f: dataclasses.Field[Any], hint: Any) -> Field:
     members = [m for m in typing.get_args(hint) if m is not type(None)]
     is_union = isinstance(hint, types.UnionType)
     base = members[0] if is_union else typing.get_origin(hint) or hint
-    return Field(section, f.name, base, is_union, f.default, f.metadata["option"])
+    optional = type(None) in typing.get_args(hint)
+    return Field(section, f.name, base, optional, f.default, f.metadata["option"])
 
 
 def to_dict(config: TrainConfig) -> dict[str, dict[str, Any]]:
@@ -380,16 +418,21 @@ def override(config: TrainConfig, values: Mapping[str, Any], source: str) -> Tra
 
 def check(f: Field, value: Any, source: str) -> Any:
     """``value`` as the type of the option, within its limits; else UsageError."""
-    if value is None and f.optional:
-        return None
+    if (value is None and f.optional) or (isinstance(value, str) and value in f.option.words):
+        return value
     if f.type is tuple:
         return _strings(f, value, source)
     if f.type is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if type(value) is not f.type:
-        raise _refused(f, source, f"a value of type {f.type.__name__}", value)
+        raise _refused(f, source, _expected(f), value)
     _check_limits(f, value, source)
     return value
+
+
+def _expected(f: Field) -> str:
+    words = "".join(f" or {word!r}" for word in f.option.words)
+    return f"a value of type {f.type.__name__}{words}"
 
 
 def _strings(f: Field, value: Any, source: str) -> tuple[str, ...]:
