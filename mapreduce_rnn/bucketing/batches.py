@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mapreduce_rnn.bucketing.cost import Number, frames_cost, padding
-from mapreduce_rnn.bucketing.limits import check_limits, cut_batches, warn_oversized
+from mapreduce_rnn.bucketing.cost import frames_cost, padding
+from mapreduce_rnn.bucketing.limits import Number, check_limits, cut_batches, warn_oversized
 from mapreduce_rnn.errors import UsageError
 
 _Array = NDArray[Any]

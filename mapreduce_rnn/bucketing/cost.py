@@ -3,8 +3,8 @@
 A cost model is one method, :meth:`CostModel.prices`: what one sequence costs when it is padded to
 a given length. Longer never costs less; the exact program of ``optimal.py`` needs no more.
 
-Batches are counted as fractions here: c sequences in batches of b cost c / b batches. What the
-last, partial batch of a bucket really costs is the business of aligned cuts.
+The program counts batches as fractions: c sequences in batches of b cost c / b batches. What real
+batches cost, partial ones too, is :func:`batches_cost`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mapreduce_rnn.bucketing.limits import Number, check_limits
 from mapreduce_rnn.errors import UsageError
 
-Number = int | float
 _Array = NDArray[Any]
+
+_MANY = 1 << 53  # more sequences than a batch ever has, and a whole number in float64
 
 
 class CostModel(Protocol):
@@ -58,35 +60,53 @@ class BatchTime:
     for b sequences padded to L frames. A recurrent step has all three parts: a is paid per step
     (optimizer, launch), p per time step whatever the batch holds (a sequential loop), c per frame.
 
-    A sequence costs its part of a full batch, T(B, L) / B.
+    A sequence costs its part of a full batch, T(b(L), L) / b(L), where b(L) is the most that the
+    limits allow at that length:
+
+        b(L) = min(batch_size, max(1, floor(max_frames / L)))
+
+    That is (a + p L) / b(L) + c L: it never falls, since b(L) never grows with L.
 
     Attributes:
         fixed: a, any unit of time, 0 or more like the other two.
         per_step: p, per frame of the batch's length.
         per_frame: c, per frame of the padded batch.
-        batch_size: B, sequences per batch.
+        batch_size: Most sequences in a batch; None where ``max_frames`` alone is the limit.
+        max_frames: Most frames in a padded batch; a longer sequence goes alone. None: no limit.
     """
 
     fixed: float
     per_step: float
     per_frame: float
-    batch_size: int
+    batch_size: int | None
+    max_frames: Number | None = None
 
     def __post_init__(self) -> None:
         numbers = (self.fixed, self.per_step, self.per_frame)
         if not all(math.isfinite(number) and number >= 0 for number in numbers):
             raise UsageError(f"expected costs a, p, c that are finite and 0 or more, got {numbers}")
-        if self.batch_size < 1:
-            raise UsageError(f"expected a batch size of at least 1, got {self.batch_size}")
+        check_limits(self.batch_size, self.max_frames)
 
-    def time(self, size: int, lengths: _Array) -> _Array:
-        """T(size, L) of each length: float64, the shape of ``lengths``."""
-        long = np.asarray(lengths, np.float64)
+    def time(self, sizes: ArrayLike, lengths: ArrayLike) -> NDArray[np.float64]:
+        """T(b, L) of batches of these sizes padded to these lengths; float64 of their shape."""
+        size, long = np.asarray(sizes, np.float64), np.asarray(lengths, np.float64)
         return self.fixed + self.per_step * long + self.per_frame * size * long
 
+    def full(self, lengths: _Array) -> NDArray[np.float64]:
+        """b(L): sequences of a full batch, whole numbers in float64 of the same shape."""
+        most = min(self.batch_size or _MANY, _MANY)
+        if self.max_frames is None:
+            return np.full(lengths.shape, most, np.float64)
+        # Integers that numpy holds in no type of its own are divided as Python's, exactly too.
+        limit = np.array(self.max_frames, None if self.max_frames < 2**63 else object)
+        sizes: NDArray[np.float64] = np.clip(limit // lengths, 1, most).astype(np.float64)
+        return sizes
+
     def prices(self, lengths: _Array) -> _Array:
-        """T(B, L) / B; see :meth:`CostModel.prices`."""
-        return self.time(self.batch_size, lengths) / self.batch_size
+        """T(b(L), L) / b(L), float64; see :meth:`CostModel.prices`."""
+        long = np.asarray(lengths, np.float64)
+        # In this order rounding can't make a longer one cheaper.
+        return (self.fixed + self.per_step * long) / self.full(lengths) + self.per_frame * long
 
 
 @dataclass(frozen=True)
@@ -140,3 +160,66 @@ def frames_cost(upper: ArrayLike, counts: ArrayLike) -> Number:
 def padding(real: Number, padded: Number) -> float:
     """Share of ``padded`` frames that are padding, 0 to 1; 0 where there are no frames at all."""
     return float((padded - real) / padded) if padded else 0.0
+
+
+def batches_cost(cost: CostModel, sizes: ArrayLike, longest: ArrayLike) -> NDArray[np.float64]:
+    """What real batches cost, partial ones too.
+
+    With :class:`BatchTime` T(size, L). Other models know the price of one sequence only, padded
+    to the batch's length: size x g(L).
+
+    Args:
+        cost: The model.
+        sizes: (k,) sequences per batch; k may be 0.
+        longest: (k,) length that each batch is padded to, in any order.
+
+    Returns:
+        (k,) in the unit of the model.
+
+    Raises:
+        UsageError: A length beyond a cost table.
+    """
+    if isinstance(cost, BatchTime):
+        return cost.time(sizes, longest)
+    values, place = np.unique(np.asarray(longest), return_inverse=True)
+    if not values.size:
+        return np.zeros(0)
+    return np.asarray(sizes, np.float64) * np.asarray(cost.prices(values), np.float64)[place]
+
+
+def parse_cost(text: str, *, batch_size: int | None, max_frames: Number | None) -> CostModel:
+    """The cost model that ``--bucket-cost`` names.
+
+    Args:
+        text: ``frames``; ``A,P,C`` as in :class:`BatchTime`; ``LENGTH:COST,...`` as in
+            :class:`CostTable`. Not ``measured``: that is made numbers before anybody computes.
+        batch_size: Most sequences in a batch, and
+        max_frames: most frames in a padded one; at least one of both.
+
+    Raises:
+        UsageError: Anything else, in one line that names the option.
+        ValueError: ``measured``: the caller's mistake, not the user's.
+    """
+    if text == "measured":
+        raise ValueError("expected measured costs as the numbers A,P,C")
+    if text == "frames":
+        return FRAMES
+    syntax = "frames, measured, A,P,C or LENGTH:COST,..."
+    try:
+        if ":" in text:
+            lengths, costs = zip(*(_numbers(pair, ":", 2) for pair in text.split(",")), strict=True)
+            return CostTable(lengths, costs)
+        fixed, per_step, per_frame = _numbers(text, ",", 3)
+        return BatchTime(fixed, per_step, per_frame, batch_size, max_frames)
+    except ValueError:
+        raise UsageError(f"--bucket-cost must be {syntax}, got {text!r}") from None
+    except UsageError as error:
+        raise UsageError(f"--bucket-cost {text}: {error}; it takes {syntax}") from None
+
+
+def _numbers(text: str, separator: str, count: int) -> list[float]:
+    """Exactly ``count`` numbers, or a ValueError."""
+    numbers = [float(part) for part in text.split(separator)]
+    if len(numbers) != count:
+        raise ValueError
+    return numbers

@@ -9,10 +9,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mapreduce_rnn.bucketing.cost import Number
 from mapreduce_rnn.errors import UsageError
 
 log = logging.getLogger(__name__)
+
+Number = int | float
 
 
 def check_limits(batch_size: int | None, max_frames: Number | None) -> None:

@@ -42,8 +42,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mapreduce_rnn.bucketing.cost import FRAMES, CostModel, Number, frames_cost, padding
+from mapreduce_rnn.bucketing.cost import FRAMES, CostModel, frames_cost, padding
 from mapreduce_rnn.bucketing.hull import lower_hull
+from mapreduce_rnn.bucketing.limits import Number
 from mapreduce_rnn.errors import UsageError
 
 _Array = NDArray[Any]

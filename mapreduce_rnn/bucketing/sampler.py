@@ -22,9 +22,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mapreduce_rnn.bucketing.batches import epoch_batches
-from mapreduce_rnn.bucketing.cost import Number
 from mapreduce_rnn.bucketing.deal import Batch, Step, deal
-from mapreduce_rnn.bucketing.limits import check_limits
+from mapreduce_rnn.bucketing.limits import Number, check_limits
 from mapreduce_rnn.bucketing.optimal import optimal_buckets
 from mapreduce_rnn.errors import UsageError
 from mapreduce_rnn.seeds import sampler_generator
