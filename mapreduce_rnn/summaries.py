@@ -12,7 +12,7 @@ from mapreduce_rnn.plan import Plan
 from mapreduce_rnn.progress import EndSummary, StartSummary
 from mapreduce_rnn.runfolder import BEST_MODEL, METRICS
 from mapreduce_rnn.runstate import RunState
-from mapreduce_rnn.text import counted
+from mapreduce_rnn.text import counted, network
 
 
 def start_summary(
@@ -38,8 +38,9 @@ def start_summary(
         devices=describe_places(places),
         threads=config.run.threads,
         slots=plan.slots,
-        model=f"bidirectional LSTM, {counted(config.model.layers, 'layer')} of "
-        f"{config.model.units} units",
+        model=network(
+            config.model.layers, config.model.units, bidirectional=config.model.bidirectional
+        ),
         parameters=plan.parameters,
         buckets=len(plan.epoch.buckets.boundaries),
         expected_padding=plan.epoch.padding,

@@ -46,6 +46,12 @@ def counted(n: int, one: str, many: str | None = None) -> str:
     return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
+def network(layers: int, units: int, *, bidirectional: bool) -> str:
+    """The shape of an LSTM: "bidirectional LSTM, 1 layer of 96 units", the units per direction."""
+    kind = "bidirectional" if bidirectional else "unidirectional"
+    return f"{kind} LSTM, {counted(layers, 'layer')} of {units} units"
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Whether a model beats the output that ignores its input; None: it can't be told."""

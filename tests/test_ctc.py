@@ -21,6 +21,9 @@ from mapreduce_rnn.tasks.ctc import ctc_losses, frames_needed, make_batch
 from stores import tiny_store
 
 CONFIG = TrainConfig(model=ModelConfig(units=8, kernel="padded"))
+kernels = pytest.mark.parametrize("kernel", ["padded", "packed"])
+directions = pytest.mark.parametrize("bidirectional", [True, False])
+paddings = pytest.mark.parametrize("extra", [0, 5])  # frames behind the longest sequence
 
 
 @pytest.fixture(scope="module")
@@ -95,13 +98,15 @@ def test_an_empty_transcript_costs_all_blanks_and_has_a_finite_gradient() -> Non
     assert scores.grad.isfinite().all()
 
 
-def test_a_batch_holds_the_sequences_in_order_with_zeros_behind(store: Store) -> None:
+@paddings
+def test_a_batch_holds_the_sequences_in_order_with_zeros_behind(store: Store, extra: int) -> None:
     indices = np.array([7, 2, 11])
-    batch = make_task(CONFIG, store.meta).collate(store, indices)
+    length = store.lengths[indices].max() + extra
+    batch = make_task(CONFIG, store.meta).collate(store, indices, length if extra else None)
     assert batch.frames.dtype == torch.float32
     assert batch.targets.dtype == batch.lengths.dtype == torch.int64
     assert batch.lengths.tolist() == store.lengths[indices].tolist()
-    assert batch.frames.shape == (3, max(batch.lengths), 3)
+    assert batch.frames.shape == (3, length, 3)
     for row, target, i in zip(batch.frames, batch.targets, indices, strict=True):
         frames, labels = store.frames(i), store.labels(i)
         np.testing.assert_array_equal(row[: len(frames)], frames)
@@ -110,26 +115,38 @@ def test_a_batch_holds_the_sequences_in_order_with_zeros_behind(store: Store) ->
         assert not target[len(labels) :].any()
 
 
-@pytest.mark.parametrize("kernel", ["padded", "packed"])
+def test_a_batch_shorter_than_a_sequence_is_refused(store: Store) -> None:
+    longest = int(store.lengths[:3].max())
+    with pytest.raises(ValueError, match=f"at least {longest}, got {longest - 1}"):
+        make_task(CONFIG, store.meta).collate(store, np.arange(3), longest - 1)
+
+
+@kernels
+@directions
+@paddings
 @pytest.mark.parametrize("labels", [[[1], [2, 1, 3], [3, 3]], [[], [], []]])
-def test_loss_and_score_are_the_same_alone_as_in_a_batch(
-    tmp_path: Path, kernel: str, labels: list[list[int]]
+def test_loss_score_and_labels_are_the_same_alone_as_in_a_batch(
+    tmp_path: Path, kernel: str, bidirectional: bool, extra: int, labels: list[list[int]]
 ) -> None:
     store = store_of(tmp_path / "s", list(zip((2, 7, 4), labels, strict=True)))
-    config = dataclasses.replace(CONFIG, model=ModelConfig(units=8, layers=2, kernel=kernel))
-    task, model = task_and_model(store, config)
-    together = task.score(model, task.collate(store, np.arange(3)))
-    alone = [task.score(model, task.collate(store, np.array([i]))) for i in range(3)]
+    options = ModelConfig(units=8, layers=2, bidirectional=bidirectional, kernel=kernel)
+    task, model = task_and_model(store, dataclasses.replace(CONFIG, model=options))
+    batch = task.collate(store, np.arange(3), 7 + extra)
+    single = [task.collate(store, np.array([i])) for i in range(3)]
+    together, alone = task.score(model, batch), [task.score(model, one) for one in single]
     np.testing.assert_allclose(together.loss, [s.loss[0] for s in alone], rtol=1e-5)
     assert together.edits.tolist() == [int(s.edits[0]) for s in alone]
     assert together.reference.tolist() == [len(label) for label in labels]
+    assert task.decode(model, batch) == [task.decode(model, one)[0] for one in single]
 
 
-def test_the_gradient_of_a_batch_is_the_sum_over_its_sequences(store: Store) -> None:
+@paddings
+def test_the_gradient_of_a_batch_is_the_sum_over_its_sequences(store: Store, extra: int) -> None:
     indices = np.arange(6)
     task, together = task_and_model(store)
     _, alone = task_and_model(store)
-    task.losses(together, task.collate(store, indices)).sum().backward()
+    length = int(store.lengths[indices].max()) + extra
+    task.losses(together, task.collate(store, indices, length)).sum().backward()
     for i in indices:
         task.losses(alone, task.collate(store, np.array([i]))).sum().backward()
     for a, b in zip(together.parameters(), alone.parameters(), strict=True):
@@ -170,7 +187,21 @@ def test_the_model_carries_the_mean_and_deviation_of_the_store(store: Store) -> 
     np.testing.assert_allclose(model.feature_std, store.meta.feature_std, rtol=1e-6)
 
 
-@pytest.mark.parametrize("kernel", ["padded", "packed"])
+@kernels
+@directions
+def test_only_a_bidirectional_model_looks_ahead(
+    store: Store, kernel: str, bidirectional: bool
+) -> None:
+    options = ModelConfig(units=8, layers=2, bidirectional=bidirectional, kernel=kernel)
+    _, model = task_and_model(store, dataclasses.replace(CONFIG, model=options))
+    frames, lengths = torch.zeros(1, 9, 3), torch.tensor([9])
+    other_end = frames.clone()
+    other_end[:, 5:] = 1.0
+    before, after = model(frames, lengths)[:, :5], model(other_end, lengths)[:, :5]
+    assert torch.allclose(before, after) is not bidirectional
+
+
+@kernels
 def test_bfloat16_trains_on_a_cpu_and_says_what_stays_in_float32(store: Store, kernel: str) -> None:
     config = dataclasses.replace(
         CONFIG,

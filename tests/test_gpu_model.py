@@ -23,6 +23,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 kernels = pytest.mark.parametrize("kernel", ["padded", "packed"])
+directions = pytest.mark.parametrize("bidirectional", [True, False])
 CUDA = torch.device("cuda", 0)
 
 
@@ -44,8 +45,8 @@ def default_cuda() -> Iterator[None]:
     torch.set_default_device(None)
 
 
-def config_of(kernel: str, **optimizer: str) -> TrainConfig:
-    model = ModelConfig(units=16, layers=2, kernel=kernel)
+def config_of(kernel: str, *, bidirectional: bool = True, **optimizer: str) -> TrainConfig:
+    model = ModelConfig(units=16, layers=2, bidirectional=bidirectional, kernel=kernel)
     return TrainConfig(model=model, optimizer=OptimizerConfig(**optimizer))
 
 
@@ -74,14 +75,20 @@ def assert_equal_on_both(task: Task, store: Store) -> None:
 
 
 @kernels
-def test_losses_and_gradients_equal_the_cpu(store: Store, kernel: str) -> None:
-    assert_equal_on_both(make_task(config_of(kernel), store.meta), store)
+@directions
+def test_losses_and_gradients_equal_the_cpu(store: Store, kernel: str, bidirectional: bool) -> None:
+    config = config_of(kernel, bidirectional=bidirectional)
+    assert_equal_on_both(make_task(config, store.meta), store)
 
 
 @kernels
+@directions
 @pytest.mark.usefixtures("default_cuda")
-def test_losses_equal_the_cpu_with_the_gpu_as_default_device(store: Store, kernel: str) -> None:
-    assert_equal_on_both(make_task(config_of(kernel), store.meta), store)
+def test_losses_equal_the_cpu_with_the_gpu_as_default_device(
+    store: Store, kernel: str, bidirectional: bool
+) -> None:
+    config = config_of(kernel, bidirectional=bidirectional)
+    assert_equal_on_both(make_task(config, store.meta), store)
 
 
 @kernels
@@ -118,10 +125,11 @@ def test_ctc_equals_the_cpu_in_double_for_every_label_length(scale: float, on_cp
 
 
 @kernels
+@directions
 def test_new_parameters_every_round_bring_no_warning_and_no_memory(
-    store: Store, kernel: str
+    store: Store, kernel: str, bidirectional: bool
 ) -> None:
-    task = make_task(config_of(kernel), store.meta)
+    task = make_task(config_of(kernel, bidirectional=bidirectional), store.meta)
     model, source = model_on(CUDA, task), model_on(torch.device("cpu"), task)
     peaks = []
     with warnings.catch_warnings():
@@ -157,12 +165,14 @@ def test_the_optimizer_state_survives_the_way_through_arrays(store: Store) -> No
 
 
 @kernels
+@directions
 def test_a_deterministic_run_repeats_its_bytes(
-    store: Store, kernel: str, monkeypatch: pytest.MonkeyPatch
+    store: Store, kernel: str, bidirectional: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     run = dataclasses.replace(TrainConfig().run, deterministic=True)
-    task = make_task(dataclasses.replace(config_of(kernel), run=run), store.meta)
+    config = config_of(kernel, bidirectional=bidirectional)
+    task = make_task(dataclasses.replace(config, run=run), store.meta)
     torch.use_deterministic_algorithms(True)
     try:
         first, second = (losses_and_gradients(task, store, CUDA) for _ in range(2))

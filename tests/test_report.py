@@ -258,6 +258,20 @@ def test_cpu_figures_are_called_that(tmp_path: Path, kind: str, said: bool) -> N
     assert facts["Machine"].startswith("workshop, Example CPU 3000")
 
 
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [({}, "bidirectional"), ({"bidirectional": False}, "unidirectional")],
+    ids=["older run", "one direction"],
+)
+def test_the_summary_says_which_lstm_was_trained(
+    tmp_path: Path, options: dict[str, bool], kind: str
+) -> None:
+    run = read_run(write_run(tmp_path / "run"))
+    config = {**run.config, "model": {**run.config["model"], **options}}
+    facts = dict(summary(dataclasses.replace(run, config=config)))
+    assert facts["Model"].startswith(f"{kind} LSTM, 1 layer of 96 units, ")
+
+
 def test_the_best_round_is_the_earliest_of_equal_ones_and_never_nan(tmp_path: Path) -> None:
     score = {"validation": {"loss": 1.0, "label_error": 0.2}}
     run = read_run(write_run(tmp_path / "run", changes={1: NO_SCORE, 7: score, 9: score}))

@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from mapreduce_rnn.report.run import Round, Run
-from mapreduce_rnn.text import NOTHING, Verdict, counted, duration, number, percent, verdict
+from mapreduce_rnn.text import (
+    NOTHING,
+    Verdict,
+    counted,
+    duration,
+    network,
+    number,
+    percent,
+    verdict,
+)
 
 CPU_NOTE = "CPU figures, not GPU figures"
 
@@ -114,9 +123,10 @@ def _store(run: Run) -> str:
 def _model(run: Run) -> str:
     model, plan = _section(run.config, "model"), run.plan
     layers, units = model.get("layers"), model.get("units")
+    bidirectional = model.get("bidirectional", True)  # older runs had no other kind
     return _listed(
-        f"bidirectional LSTM, {counted(layers, 'layer')} of {units} units"
-        if isinstance(layers, int) and units is not None else "",
+        network(layers, units, bidirectional=bool(bidirectional))
+        if isinstance(layers, int) and isinstance(units, int) else "",
         counted(plan.parameters, "parameter") if plan.parameters is not None else "",
         f"{plan.kernel} kernel" if plan.kernel else "",
     )  # fmt: skip

@@ -20,7 +20,7 @@ from mapreduce_rnn.data.store import Store
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Sequences padded to the longest, with their labels."""
+    """Sequences padded to one length T, with their labels."""
 
     frames: Tensor  # (B, T, features) float32, zeros behind a sequence's length
     lengths: Tensor  # (B,) int64, always on the CPU: packing needs them there
@@ -58,8 +58,19 @@ class Task(ABC):
         """Which sequences can be trained on, after the model's own subsampling: bool (n,)."""
 
     @abstractmethod
-    def collate(self, store: Store, indices: NDArray[np.int64]) -> Batch:
-        """The sequences as one batch on the CPU, in the order of ``indices`` (B >= 1)."""
+    def collate(self, store: Store, indices: NDArray[np.int64], length: int | None = None) -> Batch:
+        """The sequences as one batch on the CPU, in the order of ``indices``.
+
+        Args:
+            store: Holds the sequences.
+            indices: (B,) int64, B >= 1.
+            length: T, the frames to pad to: the bucket's boundary, so that all batches of a
+                bucket have one shape. None: the longest of these sequences. No result may
+                depend on it.
+
+        Raises:
+            ValueError: A sequence is longer than ``length``.
+        """
 
     @abstractmethod
     def losses(self, model: nn.Module, batch: Batch) -> Tensor:

@@ -20,13 +20,13 @@ from torch.nn import functional as F
 from mapreduce_rnn.config import TrainConfig
 from mapreduce_rnn.data.store import Meta, Store
 from mapreduce_rnn.decode import BLANK, best_path
-from mapreduce_rnn.models.blstm import BidirectionalLSTM
+from mapreduce_rnn.models.lstm import Lstm
 from mapreduce_rnn.scoring import edit_counts
 from mapreduce_rnn.tasks.base import Batch, Scores, Task, device_of
 
 
 class CtcTask(Task):
-    """A bidirectional LSTM trained with CTC on a store's labels."""
+    """An LSTM, bidirectional or not, trained with CTC on a store's labels."""
 
     def __init__(self, config: TrainConfig, meta: Meta) -> None:
         self._options = config.model
@@ -34,13 +34,14 @@ class CtcTask(Task):
         self._deterministic = config.run.deterministic
         self._meta = meta
 
-    def build_model(self) -> BidirectionalLSTM:
+    def build_model(self) -> Lstm:
         options, meta = self._options, self._meta
-        return BidirectionalLSTM(
+        return Lstm(
             features=len(meta.feature_names),
             classes=len(meta.alphabet) + 1,
             layers=options.layers,
             units=options.units,
+            bidirectional=options.bidirectional,
             dropout=options.dropout,
             kernel=options.kernel,
             feature_mean=meta.feature_mean,
@@ -59,10 +60,10 @@ class CtcTask(Task):
             fits[k] = frames[k] >= frames_needed(store.labels(int(indices[k])))
         return fits
 
-    def collate(self, store: Store, indices: NDArray[np.int64]) -> Batch:
+    def collate(self, store: Store, indices: NDArray[np.int64], length: int | None = None) -> Batch:
         frames = [store.frames(int(i)) for i in indices]
         labels = [store.labels(int(i)) for i in indices]
-        return make_batch(frames, labels)
+        return make_batch(frames, labels, length=length)
 
     def losses(self, model: nn.Module, batch: Batch) -> Tensor:
         batch = batch.to(device_of(model))
@@ -142,20 +143,37 @@ def frames_needed(labels: NDArray[np.int32]) -> int:
     return max(1, len(labels) + int(np.count_nonzero(labels[1:] == labels[:-1])))
 
 
-def make_batch(frames: Sequence[NDArray[np.float32]], labels: Sequence[NDArray[np.int32]]) -> Batch:
-    """Pad sequences (T_i, features) and labels (L_i,) into a batch on the CPU."""
+def make_batch(
+    frames: Sequence[NDArray[np.float32]],
+    labels: Sequence[NDArray[np.int32]],
+    *,
+    length: int | None = None,
+) -> Batch:
+    """Pad sequences (T_i, features) and labels (L_i,) into a batch on the CPU.
+
+    Args:
+        frames: Of each sequence.
+        labels: Of each sequence.
+        length: T of the batch; None: the longest T_i.
+
+    Raises:
+        ValueError: A sequence is longer than ``length``.
+    """
     return Batch(
-        frames=torch.from_numpy(_pad(frames, np.float32)),
+        frames=torch.from_numpy(_pad(frames, np.float32, length)),
         lengths=_lengths(frames),
         targets=torch.from_numpy(_pad(labels, np.int64)),
         target_lengths=_lengths(labels),
     )
 
 
-def _pad(arrays: Sequence[NDArray[Any]], dtype: type) -> NDArray[Any]:
+def _pad(arrays: Sequence[NDArray[Any]], dtype: type, length: int | None = None) -> NDArray[Any]:
     """Stack arrays that differ in their first dimension, zeros behind each."""
     longest = max(len(a) for a in arrays)
-    padded = np.zeros((len(arrays), longest, *arrays[0].shape[1:]), dtype=dtype)
+    length = longest if length is None else length
+    if length < longest:
+        raise ValueError(f"expected a padded length of at least {longest}, got {length}")
+    padded = np.zeros((len(arrays), length, *arrays[0].shape[1:]), dtype=dtype)
     for row, array in zip(padded, arrays, strict=True):
         row[: len(array)] = array
     return padded
