@@ -37,7 +37,8 @@ def fixed_widths(lengths: ArrayLike, n_buckets: int) -> tuple[Number, ...]:
         the partition itself doesn't need.
     """
     values = np.unique(np.asarray(lengths))
-    limits = np.array(_equal_parts(*values[[0, -1]].tolist(), n_buckets), values.dtype)
+    low, high = values[[0, -1]].tolist()
+    limits = np.array(_equal_parts(low, high, n_buckets), values.dtype)
     last = np.searchsorted(values, limits, side="right") - 1
     return tuple(values[np.unique(last)].tolist())
 

@@ -16,12 +16,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mapreduce_rnn.bucketing.limits import Number, check_limits
+from mapreduce_rnn.bucketing.limits import Number, check_limits, full_batches
 from mapreduce_rnn.errors import UsageError
 
 _Array = NDArray[Any]
-
-_MANY = 1 << 53  # more sequences than a batch ever has, and a whole number in float64
 
 
 class CostModel(Protocol):
@@ -61,11 +59,8 @@ class BatchTime:
     (optimizer, launch), p per time step whatever the batch holds (a sequential loop), c per frame.
 
     A sequence costs its part of a full batch, T(b(L), L) / b(L), where b(L) is the most that the
-    limits allow at that length:
-
-        b(L) = min(batch_size, max(1, floor(max_frames / L)))
-
-    That is (a + p L) / b(L) + c L: it never falls, since b(L) never grows with L.
+    limits allow at that length (:func:`full_batches`). That is (a + p L) / b(L) + c L, and it never
+    falls, since b(L) never grows with L.
 
     Attributes:
         fixed: a, any unit of time, 0 or more like the other two.
@@ -92,21 +87,12 @@ class BatchTime:
         size, long = np.asarray(sizes, np.float64), np.asarray(lengths, np.float64)
         return self.fixed + self.per_step * long + self.per_frame * size * long
 
-    def full(self, lengths: _Array) -> NDArray[np.float64]:
-        """b(L): sequences of a full batch, whole numbers in float64 of the same shape."""
-        most = min(self.batch_size or _MANY, _MANY)
-        if self.max_frames is None:
-            return np.full(lengths.shape, most, np.float64)
-        # Integers that numpy holds in no type of its own are divided as Python's, exactly too.
-        limit = np.array(self.max_frames, None if self.max_frames < 2**63 else object)
-        sizes: NDArray[np.float64] = np.clip(limit // lengths, 1, most).astype(np.float64)
-        return sizes
-
     def prices(self, lengths: _Array) -> _Array:
         """T(b(L), L) / b(L), float64; see :meth:`CostModel.prices`."""
+        full = full_batches(lengths, batch_size=self.batch_size, max_frames=self.max_frames)
         long = np.asarray(lengths, np.float64)
         # In this order rounding can't make a longer one cheaper.
-        return (self.fixed + self.per_step * long) / self.full(lengths) + self.per_frame * long
+        return (self.fixed + self.per_step * long) / full + self.per_frame * long
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,15 @@ from functools import cache
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from mapreduce_rnn.errors import UsageError
 
 log = logging.getLogger(__name__)
 
 Number = int | float
+
+_MANY = 1 << 53  # more sequences than a batch ever has, and a whole number in float64
 
 
 def check_limits(batch_size: int | None, max_frames: Number | None) -> None:
@@ -24,6 +26,32 @@ def check_limits(batch_size: int | None, max_frames: Number | None) -> None:
         raise UsageError(f"expected a batch size of at least 1, got {batch_size}")
     if max_frames is not None and not 0 < max_frames < float("inf"):
         raise UsageError(f"expected a frame limit above 0, got {max_frames}")
+
+
+def full_batches(
+    lengths: ArrayLike, *, batch_size: int | None = None, max_frames: Number | None = None
+) -> NDArray[np.float64]:
+    """Most sequences of each length that a batch may hold:
+
+        b(L) = min(batch_size, max(1, floor(max_frames / L)))
+
+    It never grows with L. A sequence longer than ``max_frames`` goes alone.
+
+    Args:
+        lengths: (k,) positive, in any order.
+        batch_size: Most sequences in a batch.
+        max_frames: Most frames in a padded batch.
+
+    Returns:
+        (k,) whole numbers; at least one limit must be given.
+    """
+    row, most = np.asarray(lengths), min(batch_size or _MANY, _MANY)
+    if max_frames is None:
+        return np.full(row.shape, most, np.float64)
+    # Integers too wide for int64 are divided as Python's: exactly.
+    limit = np.array(max_frames, object if max_frames >= 2**63 else None)
+    sizes: NDArray[np.float64] = np.clip(limit // row, 1, most).astype(np.float64)
+    return sizes
 
 
 def cut_batches(

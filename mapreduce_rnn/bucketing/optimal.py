@@ -95,25 +95,64 @@ def optimal_buckets(
         UsageError: Lengths that are none, not a flat list of numbers, not finite, or 0 or less;
             Q or ``align`` below 1; prices that fall, are negative or not finite.
     """
+    return _solved(lengths, n_buckets, cost, align, split_ties).buckets(n_buckets)
+
+
+def optimal_partitions(
+    lengths: ArrayLike, most: int, *, cost: CostModel = FRAMES, align: int | None = None
+) -> tuple[Buckets, ...]:
+    """The best partition for every number of buckets up to ``most``, from one run of the program.
+
+    Takes and raises what :func:`optimal_buckets` does.
+
+    Returns:
+        Partitions of at most 1, 2, .. min(most, number of distinct lengths) buckets.
+    """
+    solved = _solved(lengths, most, cost, align, split_ties=True)
+    return tuple(solved.buckets(q + 1) for q in range(len(solved.curve)))
+
+
+@dataclass(frozen=True)
+class _Solved:
+    """One run of the program: the answers for all numbers of buckets."""
+
+    n: int  # sequences
+    frames: Number  # without padding
+    values: _Array  # (m,) lengths between which cuts may lie
+    counts: NDArray[np.int64]  # (m,) sequences of each, the shortest's last batch made full
+    rows: list[_Cuts]  # best cuts of D_2, D_3, ..
+    curve: tuple[Number, ...]  # D_1(m), D_2(m), ..
+
+    def buckets(self, most: int) -> Buckets:
+        """The best partition into at most so many buckets."""
+        curve = self.curve[:most]
+        ends = _ends(self.rows[: len(curve) - 1], len(self.values))
+        boundaries = self.values[ends - 1].tolist()
+        sizes = np.add.reduceat(self.counts, np.concatenate(([0], ends[:-1]))).tolist()
+        sizes[0] -= sum(sizes) - self.n  # what the shortest bucket's partial batch lacks
+        return Buckets(
+            boundaries=tuple(boundaries),
+            counts=tuple(sizes),
+            cost=curve[-1],
+            padding=padding(self.frames, frames_cost(boundaries, sizes)),
+            cost_curve=curve,
+        )
+
+
+def _solved(
+    lengths: ArrayLike, n_buckets: int, cost: CostModel, align: int | None, split_ties: bool
+) -> _Solved:
+    """Check, count and solve; see :func:`optimal_buckets`."""
     if n_buckets < 1:
         raise UsageError(f"expected at least 1 bucket, got {n_buckets}")
     if align is not None and align < 1:
         raise UsageError(f"expected cuts aligned to a batch size of at least 1, got {align}")
     values, counts = _histogram(_checked(lengths))
-    real, n = frames_cost(values, counts), int(counts.sum())
+    frames, n = frames_cost(values, counts), int(counts.sum())
     if align is not None:
         values, counts = _batches(values, counts, align, split_ties)
-    ends, curve = _solve(_prices(cost, values, int(counts.sum())), counts, n_buckets)
-    boundaries = values[ends - 1].tolist()
-    sizes = np.add.reduceat(counts, np.concatenate(([0], ends[:-1]))).tolist()
-    sizes[0] -= sum(sizes) - n  # what the shortest bucket's partial batch lacks
-    return Buckets(
-        boundaries=tuple(boundaries),
-        counts=tuple(sizes),
-        cost=curve[-1],
-        padding=padding(real, frames_cost(boundaries, sizes)),
-        cost_curve=curve,
-    )
+    rows, curve = _rows(_prices(cost, values, int(counts.sum())), counts, n_buckets)
+    return _Solved(n, frames, values, counts, rows, curve)
 
 
 def _checked(lengths: ArrayLike) -> _Array:
@@ -195,10 +234,8 @@ def _prices(cost: CostModel, values: _Array, n: int) -> _Array:
     return prices.astype(np.int64 if n * int(prices[-1]) < 2**63 else object)
 
 
-def _solve(
-    prices: _Array, counts: _Array, n_buckets: int
-) -> tuple[NDArray[np.int64], tuple[Number, ...]]:
-    """Ends j of the best buckets, ascending, and D_q(m) for q = 1 .. min(Q, m)."""
+def _rows(prices: _Array, counts: _Array, n_buckets: int) -> tuple[list[_Cuts], tuple[Number, ...]]:
+    """Cuts of rows 2 .. min(Q, m), and D_q(m) for q = 1 .. min(Q, m)."""
     below = np.concatenate(([0], np.cumsum(counts))).astype(prices.dtype)  # N_0 .. N_m
     prices = np.concatenate((prices[:1], prices))  # index 0 has no length: any price would do
     costs = below * prices  # D_1(0) .. D_1(m)
@@ -207,7 +244,7 @@ def _solve(
         costs, cuts = _next_row(costs, below, prices)
         curve.append(costs[-1])
         rows.append(cuts)
-    return _ends(rows, len(counts)), tuple(np.array(curve, prices.dtype).tolist())
+    return rows, tuple(np.array(curve, prices.dtype).tolist())
 
 
 def _next_row(costs: _Array, below: _Array, prices: _Array) -> tuple[_Array, _Cuts]:
