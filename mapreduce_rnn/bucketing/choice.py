@@ -89,20 +89,22 @@ def choose_n_buckets(
 def _choose(planned: tuple[float, ...], batches: int) -> Choice:
     """The smallest number within the tolerance; see :func:`choose_n_buckets`."""
     most = max(1, min(len(planned), batches // _BATCHES))
+    enough = min(planned[:most]) * (1 + _TOLERANCE)
+    n_buckets = next(q for q in range(1, most + 1) if planned[q - 1] <= enough)
+    return Choice(n_buckets, _reason(n_buckets, most, planned), planned)
+
+
+def _reason(n_buckets: int, most: int, planned: tuple[float, ...]) -> str:
+    """The choice in words."""
+    if most == 1:
+        return "1 bucket: too few batches or lengths for more"
+    limit = f" of {_BATCHES} or more batches" if most < len(planned) else ""
+    limit = limit or (", one per length" if most < MOST else "")
     least = min(planned[:most])
-    n_buckets = next(q for q in range(1, most + 1) if planned[q - 1] <= least * (1 + _TOLERANCE))
-    limit = _limit(most, len(planned), batches)
     more = planned[n_buckets - 1] / (least or 1) - 1
     above = f"{100 * more:.1f} % above the planned cost of {planned.index(least) + 1}"
     why = above if more > _ROUNDING else "the least planned cost"
-    return Choice(n_buckets, f"{n_buckets} of up to {most} buckets{limit}: {why}", planned)
-
-
-def _limit(most: int, candidates: int, batches: int) -> str:
-    """Why no more buckets than ``most`` were compared."""
-    if most < candidates:
-        return f" ({batches} batches, {_BATCHES} a bucket)"
-    return " (as many lengths)" if most < MOST else ""
+    return f"{n_buckets} of up to {most} buckets{limit}: {why}"
 
 
 class _Epoch:
