@@ -16,13 +16,20 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from mapreduce_rnn import BucketBatchSampler
+from mapreduce_rnn.bucketing import (
+    BatchTime,
+    CostTable,
+    Frames,
+    choose_n_buckets,
+    optimal_buckets,
+)
 from mapreduce_rnn.errors import UsageError
 
 Batches = list[list[int]]
 LENGTHS = [3, 9, 4, 4, 12, 30, 7, 7, 8, 21, 5]
 
 
-def sampler(lengths: Any = LENGTHS, n_buckets: int = 3, **options: Any) -> BucketBatchSampler:
+def sampler(lengths: Any = LENGTHS, n_buckets: Any = 3, **options: Any) -> BucketBatchSampler:
     options = options if "max_frames" in options else {"batch_size": 3, **options}
     return BucketBatchSampler(lengths, n_buckets, **options)
 
@@ -302,12 +309,39 @@ def test_a_loop_that_would_leave_the_restored_epoch_is_refused() -> None:
     other.set_epoch(0)
 
 
+def test_auto_takes_the_chosen_number_of_buckets() -> None:
+    lengths = list(range(1, 200))
+    one = sampler(lengths, "auto", batch_size=2)
+    assert one.choice == choose_n_buckets(lengths, cost=Frames(), batch_size=2, max_frames=None)
+    same = sampler(lengths, one.choice.n_buckets, batch_size=2)
+    assert (one.buckets, same.choice) == (same.buckets, None)
+    same.load_state_dict(one.state_dict(0))
+    assert list(one) == list(same)
+
+
+@pytest.mark.parametrize("limit", [{"batch_size": 4}, {"max_frames": 100}])
+def test_buckets_cost_the_least_by_the_model_given(limit: dict[str, Any]) -> None:
+    cost = BatchTime(50, 2, 1, **{"batch_size": None, **limit})
+    one = sampler(n_buckets=2, cost=cost, **limit)
+    assert one.buckets == optimal_buckets(LENGTHS, 2, cost=cost)
+    assert one.buckets != sampler(n_buckets=2, **limit).buckets
+    chosen = sampler(n_buckets="auto", cost=cost, **limit)
+    options = {"batch_size": None, "max_frames": None, **limit}
+    assert chosen.choice == choose_n_buckets(LENGTHS, cost=cost, **options)
+    assert visited(list(chosen)) == list(range(len(LENGTHS)))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"lengths": []}, "flat list of lengths"),
         ({"lengths": [3, 0]}, "positive, finite lengths, got 0"),
-        ({"n_buckets": 0}, "at least 1 bucket, got 0"),
+        ({"n_buckets": 0}, 'at least 1 bucket, or "auto", got 0'),
+        ({"n_buckets": 2.0}, 'at least 1 bucket, or "auto", got 2.0'),
+        ({"n_buckets": True}, 'at least 1 bucket, or "auto", got True'),
+        ({"n_buckets": "many"}, 'at least 1 bucket, or "auto", got many'),
+        ({"n_buckets": None}, 'at least 1 bucket, or "auto", got None'),
+        ({"cost": CostTable((1, 20), (1, 20))}, "cost table up to length 30, got one up to 20"),
         ({"batch_size": 0}, "batch size of at least 1, got 0"),
         ({"batch_size": None}, "give batch_size, max_frames or both"),
         ({"max_frames": 0}, "frame limit above 0, got 0"),

@@ -71,7 +71,7 @@ def test_the_example_runs(heading: str, library: str, processes: int, tmp_path: 
 
 
 def test_every_example_belongs_to_a_heading() -> None:
-    assert len(BLOCK.findall(PAGE.read_text(encoding="utf-8"))) == 1 + len(examples())
+    assert len(BLOCK.findall(PAGE.read_text(encoding="utf-8"))) >= 1 + len(examples())
     assert set(examples()) == {
         "Plain PyTorch",
         "Stop and go on",

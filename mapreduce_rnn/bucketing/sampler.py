@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mapreduce_rnn.bucketing.batches import epoch_batches
+from mapreduce_rnn.bucketing.choice import Choice, choose_n_buckets
+from mapreduce_rnn.bucketing.cost import FRAMES, CostModel
 from mapreduce_rnn.bucketing.deal import Batch, Step, deal
 from mapreduce_rnn.bucketing.limits import Number, check_limits
 from mapreduce_rnn.bucketing.optimal import optimal_buckets
@@ -52,7 +54,8 @@ class BucketBatchSampler:
 
     Args:
         lengths: (n,) positive numbers, n >= 1: length of the data set's item 0, 1, .. n - 1.
-        n_buckets: Number of buckets, at least 1.
+        n_buckets: Number of buckets, at least 1; or ``"auto"``: the smallest whose epoch is
+            expected to cost at most 2 % more than with the best number up to 32.
         batch_size: Most sequences in a batch, at least 1.
         max_frames: Largest padded size of a batch: its sequences times the longest of them. A
             longer sequence goes alone, and a warning is logged. At least one of both limits is
@@ -61,9 +64,12 @@ class BucketBatchSampler:
         rank: 0 .. world_size - 1: the batches of this rank. None: the batches of all ranks in
             turn, for a wrapper that deals them out itself, as accelerate does.
         world_size: Number of ranks.
+        cost: What a padded sequence costs: :class:`Frames`; :class:`BatchTime`, with the same
+            limits; :class:`CostTable`. Buckets are cut, and their number chosen, for the least.
 
     Attributes:
         buckets: The partition, with its boundaries and its share of padding.
+        choice: With ``"auto"`` the number, its reason and the costs compared; else None.
 
     Raises:
         UsageError: An argument out of its range.
@@ -72,19 +78,27 @@ class BucketBatchSampler:
     def __init__(
         self,
         lengths: ArrayLike,
-        n_buckets: int,
+        n_buckets: int | Literal["auto"],
         *,
         batch_size: int | None = None,
         max_frames: Number | None = None,
         seed: int = 0,
         rank: int | None = None,
         world_size: int = 1,
+        cost: CostModel = FRAMES,
     ) -> None:
         check_limits(batch_size, max_frames)
+        _check('at least 1 bucket, or "auto"', n_buckets, _is_number_of_buckets(n_buckets))
         _check("a seed of at least 0", seed, seed >= 0)
         _check("a world size of at least 1", world_size, world_size >= 1)
         _check(f"a rank from 0 to {world_size - 1}", rank, rank is None or 0 <= rank < world_size)
-        self.buckets = optimal_buckets(lengths, n_buckets)
+        self.choice: Choice | None = None
+        if isinstance(n_buckets, str):
+            self.choice = choose_n_buckets(
+                lengths, cost=cost, batch_size=batch_size, max_frames=max_frames
+            )
+            n_buckets = self.choice.n_buckets
+        self.buckets = optimal_buckets(lengths, n_buckets, cost=cost)
         self._lengths = np.array(lengths)
         self._batch_size = None if batch_size is None else int(batch_size)
         self._max_frames = None if max_frames is None else np.asarray(max_frames).item()
@@ -208,6 +222,12 @@ class BucketBatchSampler:
         if self._max_frames is not None:
             fits &= sizes * longest.astype(np.float64) <= self._max_frames
         return fits
+
+
+def _is_number_of_buckets(value: object) -> bool:
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return bool(value >= 1)
+    return isinstance(value, str) and value == "auto"
 
 
 def _check(expected: str, got: object, holds: bool) -> None:
