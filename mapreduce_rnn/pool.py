@@ -15,14 +15,15 @@ from mapreduce_rnn import rounds
 from mapreduce_rnn.errors import TrainingFailed
 from mapreduce_rnn.launch.base import Launcher
 from mapreduce_rnn.protocol.messages import (
+    AnyResult,
+    AnyTask,
     Heartbeat,
     Hello,
     MapResult,
-    MapTask,
     Message,
+    ProbeResult,
     Ready,
     ScoreResult,
-    ScoreTask,
     Setup,
     Stop,
     TaskFailed,
@@ -32,7 +33,6 @@ from mapreduce_rnn.protocol.transport import MasterSocket
 
 log = logging.getLogger(__name__)
 
-Result = MapResult | ScoreResult
 POLL_SECONDS = 0.1  # how soon the end of a process is noticed; messages are noticed at once
 STOP_SECONDS = 2.0  # for workers to end by themselves before they are killed
 
@@ -41,7 +41,7 @@ STOP_SECONDS = 2.0  # for workers to end by themselves before they are killed
 class Done:
     """A task's result and where and when it was computed, for the timeline."""
 
-    result: Result
+    result: AnyResult
     place: int
     sent: float  # seconds since the phase began
     received: float
@@ -87,19 +87,26 @@ class Pool:
                 self._start(place)
 
     def set_up(self, setup: Setup) -> None:
-        """Tell every worker what all tasks of this run share, and wait until all are ready.
+        """Tell every worker what all tasks share from now on, and wait until all are ready.
+
+        May be called again between phases: with what a probe measured, say.
 
         Raises as :meth:`run`.
         """
+        phase = _Phase({}, lambda steps: None)
+        if self._setup is not None:  # else a late answer to it could be taken for one to the new
+            self._wait_until_ready(phase)
         self._setup = setup
         self.start()
-        phase = _Phase({}, lambda steps: None)
+        self._state, actions = rounds.set_up(self._state)
+        self._perform(actions, phase)
+        self._wait_until_ready(phase)
+
+    def _wait_until_ready(self, phase: _Phase) -> None:
         while not self._state.all_ready:
             self._turn(phase)
 
-    def run(
-        self, tasks: Iterable[MapTask | ScoreTask], on_steps: Callable[[int], None]
-    ) -> dict[TaskKey, Done]:
+    def run(self, tasks: Iterable[AnyTask], on_steps: Callable[[int], None]) -> dict[TaskKey, Done]:
         """Run tasks to the end, wherever and however often it takes.
 
         Args:
@@ -140,7 +147,7 @@ class Pool:
                 self._event(rounds.Ready(place), phase)
             case Heartbeat():
                 phase.progress(place, message.steps)
-            case MapResult() | ScoreResult():
+            case MapResult() | ScoreResult() | ProbeResult():
                 phase.candidate = message
                 self._event(rounds.Answered(place, message.key, message.attempt), phase)
             case TaskFailed(kind=None):
@@ -166,6 +173,8 @@ class Pool:
                         "discarded an answer of worker %d to %s: %s",
                         place, rounds.describe(key), reason,
                     )  # fmt: skip
+                case rounds.SetUp(place):
+                    self._tell_setup(self._names[place])
                 case rounds.Restart(place):
                     self._start(place)
                 case rounds.Abort(reason):
@@ -194,9 +203,12 @@ class Pool:
                 f"worker {place} runs mapreduce_rnn {hello.version}, the master {self._version}: "
                 "install one version"
             )
+        self._tell_setup(name)
+        self._on_worker(place=place, what="started", pid=hello.pid, device=hello.device)
+
+    def _tell_setup(self, name: str) -> None:
         assert self._setup is not None
         self._socket.send(name, self._setup)
-        self._on_worker(place=place, what="started", pid=hello.pid, device=hello.device)
 
 
 def _raised(place: int, message: TaskFailed) -> rounds.Raised:
@@ -208,12 +220,10 @@ def _raised(place: int, message: TaskFailed) -> rounds.Raised:
 class _Phase:
     """The tasks of one phase, their results so far, and how far the running ones are."""
 
-    def __init__(
-        self, tasks: dict[TaskKey, MapTask | ScoreTask], on_steps: Callable[[int], None]
-    ) -> None:
+    def __init__(self, tasks: dict[TaskKey, AnyTask], on_steps: Callable[[int], None]) -> None:
         self.tasks = tasks
         self.done: dict[TaskKey, Done] = {}
-        self.candidate: Result | None = None
+        self.candidate: AnyResult | None = None
         self._on_steps = on_steps
         self._began = time.monotonic()
         self._held: dict[int, tuple[TaskKey, float]] = {}

@@ -93,6 +93,13 @@ class Discard:
 
 
 @dataclass(frozen=True)
+class SetUp:
+    """Tell this worker what all tasks share from now on; it will say that it is ready again."""
+
+    place: int
+
+
+@dataclass(frozen=True)
 class Restart:
     """Start a new worker process in this place."""
 
@@ -106,7 +113,7 @@ class Abort:
     reason: str
 
 
-Action = Assign | Accept | Discard | Restart | Abort
+Action = Assign | Accept | Discard | SetUp | Restart | Abort
 
 
 # State
@@ -157,6 +164,11 @@ class State:
 
 
 Step = tuple[State, tuple[Action, ...]]
+
+
+def set_up(state: State) -> Step:
+    """Between phases: what all tasks share has changed, so no worker is ready any more."""
+    return replace(state, idle=()), tuple(SetUp(place) for place in state.idle)
 
 
 def begin(state: State, tasks: Iterable[TaskKey]) -> Step:
@@ -294,5 +306,7 @@ def _worker_for(state: State, key: TaskKey) -> int | None:
 
 def describe(key: TaskKey) -> str:
     """The task in words, for messages to people."""
+    if key.kind == "probe":
+        return "the probe of batch times"
     what = {"map": "training", "score": "validation"}[key.kind]
     return f"{what} of slot {key.slot} in round {key.round}"

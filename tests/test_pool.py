@@ -1,14 +1,21 @@
-"""The pool beyond its decisions: workers end whatever else goes wrong."""
+"""The pool beyond its decisions: set up, probe, and workers that end whatever else goes wrong."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
 import pytest
 
 from mapreduce_rnn.errors import TrainingFailed
 from mapreduce_rnn.launch.base import Launcher
 from mapreduce_rnn.pool import Pool
-from mapreduce_rnn.protocol.messages import Message
+from mapreduce_rnn.probe import make_probe
+from mapreduce_rnn.protocol.messages import Hello, Message, ProbeResult, ProbeTask, Ready, Setup
 from mapreduce_rnn.protocol.transport import MasterSocket
+
+PROBE = make_probe({}, np.arange(3))
+OLD, NEW = Setup({"n": 1}, "sha"), Setup({"n": 2}, "sha")
 
 
 class _DeadSocket(MasterSocket):
@@ -29,12 +36,94 @@ class _Launcher(Launcher):
         self.stopped = True
 
 
-def test_workers_are_stopped_although_nothing_can_be_sent_any_more() -> None:
-    launcher = _Launcher()
-    pool = Pool(
-        _DeadSocket(), launcher, (0, 1), version="1", max_attempts=5,
+class _Workers(MasterSocket, Launcher):
+    """Workers in the master's own thread: what they are sent, they answer when they are read.
+
+    Attributes:
+        sent: All that was sent, as (worker, message).
+        dies_of: Worker that ends on a message for which this is true, instead of answering it.
+    """
+
+    def __init__(self, dies_of: Callable[[str, Message], bool] = lambda name, message: False):
+        self.sent: list[tuple[str, Message]] = []
+        self.dies_of = dies_of
+        self._answers: list[tuple[str, Message]] = []
+        self._ended: list[tuple[int, str]] = []
+        self._starts = 0
+
+    def start(self, place: int) -> str:
+        self._starts += 1
+        name = f"{place}.{self._starts}"
+        self._answers.append((name, Hello("1", "cpu", self._starts)))
+        return name
+
+    def poll(self) -> list[tuple[int, str]]:
+        ended, self._ended = self._ended, []
+        return ended
+
+    def stop_all(self, grace_seconds: float) -> None:
+        pass
+
+    def send(self, worker: str, message: Message) -> bool:
+        self.sent.append((worker, message))
+        if self.dies_of(worker, message):
+            self._ended.append((int(worker.split(".")[0]), "signal 9"))
+        elif isinstance(message, Setup):
+            self._answers.append((worker, Ready(f"n = {message.config['n']}")))
+        elif isinstance(message, ProbeTask):
+            self._answers.append((worker, ProbeResult(0, 0, message.attempt, 0.1)))
+        return True
+
+    def receive(self, timeout_seconds: float) -> list[tuple[str, Message]]:
+        """One message at a time, so that the others are late."""
+        first, self._answers = self._answers[:1], self._answers[1:]
+        return first
+
+    def setups_of(self, worker: str) -> list[Message]:
+        return [m for name, m in self.sent if name == worker and isinstance(m, Setup)]
+
+
+def pool_of(socket: MasterSocket, launcher: Launcher) -> Pool:
+    return Pool(
+        socket, launcher, (0, 1), version="1", max_attempts=5,
         check_signals=lambda: None, on_worker=lambda **facts: None,
     )  # fmt: skip
+
+
+def test_workers_are_stopped_although_nothing_can_be_sent_any_more() -> None:
+    launcher = _Launcher()
+    pool = pool_of(_DeadSocket(), launcher)
     with pytest.raises(TrainingFailed, match="closed"), pool:
         pool.start()
     assert launcher.stopped
+
+
+def test_every_worker_is_set_up_again_with_what_the_probe_has_settled() -> None:
+    workers = _Workers()
+    with pool_of(workers, workers) as pool:
+        pool.set_up(OLD)
+        done = pool.run([PROBE], lambda steps: None)
+        pool.set_up(NEW)
+        assert isinstance(done[PROBE.key].result, ProbeResult)
+        assert workers.setups_of("0.1") == workers.setups_of("1.2") == [OLD, NEW]
+        pool.run([PROBE], lambda steps: None)  # they take tasks again
+
+
+def test_a_worker_that_is_still_starting_is_set_up_once_it_has_answered() -> None:
+    """A worker was killed in the probe, which ran elsewhere; another is taking its place."""
+    workers = _Workers(lambda name, message: name == "0.1" and isinstance(message, ProbeTask))
+    with pool_of(workers, workers) as pool:
+        pool.set_up(OLD)
+        done = pool.run([PROBE], lambda steps: None)[PROBE.key]
+        pool.set_up(NEW)
+    assert (done.place, done.result.attempt) == (1, 2)
+    assert workers.setups_of("1.2") == workers.setups_of("0.3") == [OLD, NEW]
+
+
+def test_a_worker_killed_while_it_is_set_up_again_is_replaced() -> None:
+    workers = _Workers(lambda name, message: name == "1.2" and message == NEW)
+    with pool_of(workers, workers) as pool:
+        pool.set_up(OLD)
+        pool.set_up(NEW)
+    assert workers.setups_of("0.1") == [OLD, NEW]
+    assert workers.setups_of("1.3") == [NEW]

@@ -17,6 +17,7 @@ from mapreduce_rnn.rounds import (
     Raised,
     Ready,
     Restart,
+    SetUp,
     State,
 )
 
@@ -138,6 +139,26 @@ def test_a_new_phase_counts_losses_anew() -> None:
     state, _ = rounds.step(state, Answered(0, keys(1)[0], 2))
     state, actions = rounds.begin(state, keys(1, round=2))
     assert actions == (Assign(0, keys(1, round=2)[0], 1),)
+
+
+def test_a_new_set_up_goes_to_every_ready_worker_and_none_is_ready_until_it_says_so() -> None:
+    state, _ = started(places=2, tasks=0)
+    assert state.all_ready
+    state, actions = rounds.set_up(state)
+    assert actions == (SetUp(0), SetUp(1))
+    state, _ = rounds.step(state, Ready(1))
+    assert not state.all_ready
+    state, actions = rounds.begin(state, keys(2))
+    assert actions == (Assign(1, keys(2)[0], 1),)
+
+
+def test_a_worker_lost_in_a_new_set_up_is_started_again() -> None:
+    state, _ = started(places=1, tasks=0)
+    state, _ = rounds.set_up(state)
+    state, actions = rounds.step(state, Lost(0, "signal 9"))
+    assert actions == (Restart(0),)
+    state, _ = rounds.step(state, Ready(0))
+    assert state.all_ready
 
 
 def test_a_place_whose_starts_fail_is_closed_and_the_others_go_on() -> None:

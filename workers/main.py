@@ -18,8 +18,11 @@ from mapreduce_rnn.config import from_dict
 from mapreduce_rnn.data.store import Store
 from mapreduce_rnn.errors import MapReduceRnnError, StoreError
 from mapreduce_rnn.protocol.messages import (
+    AnyResult,
+    AnyTask,
     Hello,
     MapTask,
+    ProbeTask,
     Ready,
     ScoreTask,
     Setup,
@@ -29,7 +32,8 @@ from mapreduce_rnn.protocol.messages import (
 from mapreduce_rnn.protocol.transport import WorkerChannel
 from mapreduce_rnn.workers.device import prepare_device
 from mapreduce_rnn.workers.lifeline import die_with_parent
-from mapreduce_rnn.workers.maptask import Context, make_context, map_task, score_task
+from mapreduce_rnn.workers.maptask import Context, OnStep, make_context, map_task, score_task
+from mapreduce_rnn.workers.probe import probe_task
 
 TRACEBACK_CHARACTERS = 16_000  # the end of one fits into a message's header and says the most
 
@@ -69,7 +73,7 @@ def _serve(channel: WorkerChannel, options: argparse.Namespace, store: Store) ->
         match message:
             case Setup():
                 context = _set_up(channel, options, store, message)
-            case MapTask() | ScoreTask() if context is not None:
+            case MapTask() | ScoreTask() | ProbeTask() if context is not None:
                 _run_task(channel, context, message)
             case Stop():
                 return
@@ -95,19 +99,26 @@ def _set_up(
         return None
 
 
-def _run_task(channel: WorkerChannel, context: Context, task: MapTask | ScoreTask) -> None:
+def _run_task(channel: WorkerChannel, context: Context, task: AnyTask) -> None:
     def on_step(steps: int) -> None:
         channel.steps = steps
 
     channel.steps = 0
     try:
-        if isinstance(task, MapTask):
-            channel.send(map_task(context, task, on_step))
-        else:
-            channel.send(score_task(context, task, on_step))
+        channel.send(_answer(context, task, on_step))
     except Exception as error:
         key = task.key
         channel.send(TaskFailed(key.kind, key.round, key.slot, task.attempt, _told(error)))
+
+
+def _answer(context: Context, task: AnyTask, on_step: OnStep) -> AnyResult:
+    match task:
+        case MapTask():
+            return map_task(context, task, on_step)
+        case ScoreTask():
+            return score_task(context, task, on_step)
+        case ProbeTask():
+            return probe_task(context, task, on_step)
 
 
 def _told(error: Exception) -> str:

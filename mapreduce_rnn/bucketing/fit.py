@@ -65,8 +65,9 @@ def fit_batch_time(sizes: ArrayLike, lengths: ArrayLike, seconds: ArrayLike) -> 
     b, length, t = _checked(sizes, lengths, seconds)
     rows = np.stack([np.ones_like(t), length, b * length], axis=1) / t[:, None]  # (k, 3)
     best = min(_candidates(rows), key=lambda x: float(np.square(rows @ x - 1).sum()))
-    error = np.median(np.abs(rows @ best - 1))
-    return BatchTimeFit(*best.tolist(), error=float(error))
+    fixed, per_step, per_frame = best.tolist()
+    error = float(np.median(np.abs(rows @ best - 1)))
+    return BatchTimeFit(fixed, per_step, per_frame, error)
 
 
 def _checked(*columns: ArrayLike) -> tuple[_Floats, ...]:

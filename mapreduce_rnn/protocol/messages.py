@@ -6,6 +6,7 @@
       Ready        ------------------------>           set up, give me tasks
       MapResult    <------------------------  MapTask  train on a shard
       ScoreResult  <------------------------  ScoreTask  score validation sequences
+      ProbeResult  <------------------------  ProbeTask  time training steps, before round 1
       TaskFailed   ------------------------>           a task raised
       Heartbeat    ------------------------>           alive, and how far
                    <------------------------  Alive    the master is alive
@@ -27,7 +28,7 @@ PROTOCOL = 1
 """Version of the wire format; peers of another version are refused."""
 
 Arrays = Mapping[str, np.ndarray]
-TaskKind = Literal["map", "score"]
+TaskKind = Literal["map", "score", "probe"]
 
 
 def under(prefix: str, arrays: Arrays) -> dict[str, np.ndarray]:
@@ -138,6 +139,46 @@ class ScoreResult:
 
 
 @dataclass(frozen=True)
+class ProbeTask:
+    """Time training steps on batches of some sizes and lengths; of round 0, slot 0.
+
+    Arrays: ``model/<name>``, ``indices`` int64 (training sequences, in any order).
+    """
+
+    round: int
+    slot: int
+    attempt: int
+    arrays: Arrays = field(default_factory=dict)
+
+    @property
+    def key(self) -> TaskKey:
+        return TaskKey(self.round, "probe", self.slot)
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """Answer to a ProbeTask: measured batches, fewer than asked for where time was short.
+
+    Arrays: ``sizes`` int64 (sequences), ``lengths`` int64 (frames they were padded to),
+    ``seconds`` float64 (median time of a step).
+    """
+
+    round: int
+    slot: int
+    attempt: int
+    seconds: float
+    arrays: Arrays = field(default_factory=dict)
+
+    @property
+    def key(self) -> TaskKey:
+        return TaskKey(self.round, "probe", self.slot)
+
+
+AnyTask = MapTask | ScoreTask | ProbeTask
+AnyResult = MapResult | ScoreResult | ProbeResult
+
+
+@dataclass(frozen=True)
 class TaskFailed:
     """A task (or, with ``kind`` None, the worker's set-up) raised an exception."""
 
@@ -165,16 +206,4 @@ class Stop:
     """End after the current task."""
 
 
-Message = (
-    Hello
-    | Setup
-    | Ready
-    | MapTask
-    | MapResult
-    | ScoreTask
-    | ScoreResult
-    | TaskFailed
-    | Heartbeat
-    | Alive
-    | Stop
-)
+Message = Hello | Setup | Ready | AnyTask | AnyResult | TaskFailed | Heartbeat | Alive | Stop
