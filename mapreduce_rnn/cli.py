@@ -8,14 +8,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mapreduce_rnn import __version__, runfolder
-from mapreduce_rnn.config import Field, TrainConfig, fields, override
+from mapreduce_rnn import __version__, bucketcommand, runfolder
+from mapreduce_rnn.config import TrainConfig, fields, override
 from mapreduce_rnn.data import commands as data_commands
 from mapreduce_rnn.errors import Interrupted, MapReduceRnnError, UsageError
+from mapreduce_rnn.options import add_options, given_options
 
 DESCRIPTION = """\
 Train recurrent networks on sequences of very different lengths: optimal length
@@ -25,6 +26,7 @@ buckets on each device, map-reduce parameter averaging across devices.
 EPILOG = """\
 examples:
   mapreduce-rnn data import kanjivg kanji.store   make a store from KanjiVG
+  mapreduce-rnn buckets kanji.store               what its length buckets save
   mapreduce-rnn train kanji.store                 all GPUs, or 2 CPU workers
   mapreduce-rnn report runs/NAME                  draw a run, finished or not
 
@@ -104,6 +106,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_train(commands)
     data_commands.add_arguments(commands)
+    bucketcommand.add_arguments(commands)
     _add_report(commands)
     return parser
 
@@ -128,43 +131,8 @@ def _add_train(commands: Any) -> None:
         "--config", metavar="FILE", help="read options from a TOML file; options here override it"
     )
     group.add_argument("--dry-run", action="store_true", help="show the plan and stop")
-    _add_options(parser)
+    add_options(parser, fields())
     parser.set_defaults(run=_train)
-
-
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    """One argument per option of the config; absent ones stay out of the namespace."""
-    groups: dict[str, Any] = {}
-    for f in fields():
-        if f.section not in groups:
-            groups[f.section] = parser.add_argument_group(f.group)
-        _add_option(groups[f.section], f)
-
-
-def _add_option(group: Any, f: Field) -> None:
-    help = f.help.replace("%", "%%")  # argparse formats it
-    common = {"dest": f.name, "default": argparse.SUPPRESS, "help": help}
-    if f.type is bool:
-        group.add_argument(f.flag, action=argparse.BooleanOptionalAction, **common)
-    elif f.type is tuple:
-        group.add_argument(f.flag, type=_comma_separated, metavar=f.option.metavar, **common)
-    else:
-        choices = f.option.choices or None
-        metavar = None if choices else f.option.metavar or "|".join(["N", *f.option.words])
-        parse = _number_or_word(f) if f.option.words else f.type
-        group.add_argument(f.flag, type=parse, choices=choices, metavar=metavar, **common)
-
-
-def _number_or_word(f: Field) -> Callable[[str], int | str]:
-    def parse(text: str) -> int | str:
-        return text if text in f.option.words else int(text)
-
-    parse.__name__ = " or ".join([f.type.__name__, *f.option.words])  # argparse names it
-    return parse
-
-
-def _comma_separated(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _add_report(commands: Any) -> None:
@@ -180,7 +148,7 @@ def _add_report(commands: Any) -> None:
 
 
 def _train(args: argparse.Namespace) -> int:
-    given = {f.name: getattr(args, f.name) for f in fields() if hasattr(args, f.name)}
+    given = given_options(args)
     if args.resume is not None:
         return _resume(args, given)
     if args.store is None:

@@ -57,6 +57,8 @@ def config(device: str) -> dict[str, Any]:
             "slots": 2, "threads": 1, "kernel": "padded", "parameters": 122437,
             "train_sequences": 5773, "validation_sequences": 643, "infeasible": 12,
             "boundaries": [58, 94, 136, 187, 256, 358, 541, 1427], "expected_padding": 0.026,
+            "planned_cost": [3.1e6, 1.9e6, 1.5e6, 1.3e6, 1.2e6, 1.12e6, 1.07e6, 1.03e6, 1.01e6],
+            "bucket_choice": "8 of up to 9 buckets: 2.0 % above the planned cost of 9",
             "constant_label_error": CONSTANT, "steps_per_epoch": 182, "device": device,
             "attribution": ATTRIBUTION,
         },

@@ -78,7 +78,9 @@ def test_every_package_is_listed_for_installation() -> None:
     assert listed == found
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["data"], ["data", "import"], ["report"]])
+@pytest.mark.parametrize(
+    "command", [[], ["train"], ["data"], ["data", "import"], ["buckets"], ["report"]]
+)
 def test_help_comes_without_torch_and_matplotlib(command: list[str]) -> None:
     code = (
         "import sys; from mapreduce_rnn.cli import main\n"

@@ -14,17 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 from matplotlib.text import Text
 
 from mapreduce_rnn.errors import UsageError
-from mapreduce_rnn.report import canvas, figures, strokes, try_report, write_report
+from mapreduce_rnn.report import bucketplots, canvas, figures, strokes, try_report, write_report
 from mapreduce_rnn.report.html import differing, page
 from mapreduce_rnn.report.pictures import draw
 from mapreduce_rnn.report.run import Example, Run, read_run
 from mapreduce_rnn.report.style import DARK
 from mapreduce_rnn.report.tables import run_verdict, summary, validation_table
 from mapreduce_rnn.runlog import JsonLines
-from runs import ATTRIBUTION, round_event, write_run
+from runs import ATTRIBUTION, config, round_event, write_run
 
 NO_SCORE = {"validation": {"loss": None, "label_error": None, "edits": 0, "reference": 0}}
 
@@ -54,7 +55,7 @@ def test_the_page_needs_no_other_file_and_no_network(reported: Path) -> None:
     text = (reported / "report.html").read_text(encoding="utf-8")
     assert not re.search(r"<script|<link(?! rel=\"icon\" href=\"data:,\")|@import|url\((?!#)", text)
     assert not re.search(r'src=|href="(?:https?:)?//', text)
-    assert len(re.findall(r"<svg viewBox", text)) == 4 + 6 + 1
+    assert len(re.findall(r"<svg viewBox", text)) == 4 + 6 + 2
     wanted = set(re.findall(r'(?:href="|url\()#(\w+)', text))
     assert wanted <= set(re.findall(r' id="(\w+)"', text))
     assert {"training", "examples", "buckets"} <= wanted
@@ -151,19 +152,25 @@ def test_headings_stay_in_their_panel_and_clear_of_each_other(reported: Path) ->
     run = read_run(reported)
     late = dataclasses.replace(run.rounds[-1], number=12345, elapsed=9e4)
     with canvas.settings():
-        drawing = figures.training(dataclasses.replace(run, rounds=(*run.rounds[:-1], late)))
-        canvas.png(drawing.figure)
-        dpi = drawing.figure.dpi
-        for axis, tile in zip(drawing.figure.axes, drawing.tiles, strict=True):
-            [title] = axis.findobj(partial(title_of, axis))
-            legend, ticks = axis.get_legend(), axis.yaxis.get_tightbbox()
-            assert legend is not None
-            assert ticks is not None
-            row, above = legend.get_window_extent(), title.get_window_extent()
-            assert dpi * tile.left <= min(row.x0, above.x0, ticks.x0)
-            assert max(row.x1, above.x1) <= dpi * (tile.left + tile.width)
-            assert ticks.y1 <= row.y0 < row.y1 <= above.y0
-            assert above.y1 <= drawing.figure.bbox.height - dpi * tile.top
+        assert_headings_fit(
+            figures.training(dataclasses.replace(run, rounds=(*run.rounds[:-1], late)))
+        )
+        assert_headings_fit(bucketplots.of_run(run))
+
+
+def assert_headings_fit(drawing: canvas.Drawing) -> None:
+    canvas.png(drawing.figure)
+    dpi = drawing.figure.dpi
+    for axis, tile in zip(drawing.figure.axes, drawing.tiles, strict=True):
+        [title] = axis.findobj(partial(title_of, axis))
+        legend, ticks = axis.get_legend(), axis.yaxis.get_tightbbox()
+        assert legend is not None
+        assert ticks is not None
+        row, above = legend.get_window_extent(), title.get_window_extent()
+        assert dpi * tile.left <= min(row.x0, above.x0, ticks.x0)
+        assert max(row.x1, above.x1) <= dpi * (tile.left + tile.width)
+        assert ticks.y1 <= row.y0 < row.y1 <= above.y0
+        assert above.y1 <= drawing.figure.bbox.height - dpi * tile.top
 
 
 def title_of(axis: Any, artist: Any) -> bool:
@@ -203,6 +210,30 @@ def test_odd_runs_can_be_drawn(reported: Path) -> None:
         pictures = draw(dataclasses.replace(odd, rounds=rounds))
         assert all(picture.png and picture.svg for picture in pictures)
         assert [picture.name for picture in pictures] == ["training", "examples", "buckets"]
+
+
+def test_the_buckets_section_shows_what_other_numbers_of_buckets_would_cost(reported: Path) -> None:
+    run = read_run(reported)
+    fed, costs = bucketplots.of_run(run).figure.axes
+    assert fed.get_xlabel() == "length (frames)"
+    planned, chosen = costs.lines
+    assert list(planned.get_xdata()) == list(range(1, 10))  # type: ignore[arg-type]
+    assert list(chosen.get_xdata()) == [8]  # type: ignore[arg-type]
+    assert list(chosen.get_ydata()) == [pytest.approx(1.03 / 1.01)]  # type: ignore[arg-type]
+    [caption] = [picture.caption for picture in draw(run) if picture.name == "buckets"]
+    assert "chosen automatically: 8 of up to 9 buckets: 2.0 % above" in caption
+
+
+@pytest.mark.parametrize("costs", [None, [], [3.0, "two"], [2.0, -1.0], 7], ids=repr)
+def test_a_run_without_planned_costs_shows_its_buckets(tmp_path: Path, costs: Any) -> None:
+    run_dir = write_run(tmp_path / "run", rounds=1)
+    plan = {**config("cpu")["plan"], "planned_cost": costs, "bucket_choice": None}
+    known = {name: value for name, value in plan.items() if value is not None}
+    (run_dir / "config.toml").write_text(tomli_w.dumps({"plan": known}), encoding="utf-8")
+    run = read_run(run_dir)
+    assert len(bucketplots.of_run(run).figure.axes) == 1
+    [caption] = [picture.caption for picture in draw(run) if picture.name == "buckets"]
+    assert caption.endswith("of the frames fed.")
 
 
 def test_equal_runs_give_equal_figures(reported: Path) -> None:

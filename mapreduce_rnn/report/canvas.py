@@ -24,6 +24,14 @@ from mapreduce_rnn.report.style import on_page, rc
 TILE = 4.8
 """Inches of width of a panel: its text has the size of a page's on a telephone and on a desk."""
 
+INDENT = 0.55
+"""Inches from the plot of a panel to the left, where its heading begins."""
+
+STEPS = (1, 2, 5, 10)
+"""Between ticks, times a power of ten."""
+
+_HEIGHT = 3.2  # inches of a panel
+_MARGINS = (0.62, 0.77, 0.16, 0.56)  # inches left of, above, right of, below its plot
 _DPI = 150
 _COLOURS = 64
 
@@ -101,9 +109,13 @@ def svg(figure: Figure) -> str:
     return on_page(body)
 
 
-def grid(count: int, columns: int, height: float) -> tuple[Figure, tuple[Tile, ...]]:
-    """A figure of ``count`` equal tiles, ``height`` inches each, row by row."""
+def panels(count: int, columns: int) -> Drawing:
+    """A drawing of ``count`` empty plots, row by row, in the order of ``figure.axes``."""
+    width, height = columns * TILE, -(-count // columns) * _HEIGHT
     tiles = tuple(
-        Tile(i % columns * TILE, i // columns * height, TILE, height) for i in range(count)
+        Tile(i % columns * TILE, i // columns * _HEIGHT, TILE, _HEIGHT) for i in range(count)
     )
-    return Figure(figsize=(columns * TILE, -(-count // columns) * height)), tiles
+    figure = Figure(figsize=(width, height))
+    for tile in tiles:
+        figure.add_axes(tile.inside(*_MARGINS).within(width, height))
+    return Drawing(figure, tiles)

@@ -1,4 +1,4 @@
-"""The report's plots: how training went, and what the buckets cost."""
+"""The plots of how training went."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from mapreduce_rnn.report import marks
-from mapreduce_rnn.report.canvas import Drawing, Tile, grid
+from mapreduce_rnn.report.canvas import INDENT, STEPS, Drawing, panels
 from mapreduce_rnn.report.marks import finite
 from mapreduce_rnn.report.run import Round, Run
 from mapreduce_rnn.report.style import LIGHT
 from mapreduce_rnn.text import number, percent
 
-_HEIGHT = 3.2  # inches of a panel
-_MARGINS = (0.62, 0.77, 0.16, 0.56)  # inches left of, above, right of, below the plot
-_INDENT = 0.55  # inches from the plot to the left, where headings begin
-_STEPS = (1, 2, 5, 10)  # between ticks, times a power of ten
 _LOG_FROM = 10.0  # ratio of largest to smallest loss above which the axis is logarithmic
 
 
@@ -34,8 +29,8 @@ class _Ruler:
 
 def training(run: Run) -> Drawing:
     """Loss and label error (rows) against training time and epochs (columns)."""
-    figure, tiles = grid(count=4, columns=2, height=_HEIGHT)
-    axes = [_axes(figure, tile) for tile in tiles]
+    drawing = panels(count=4, columns=2)
+    axes = drawing.figure.axes
     rulers = (_time(run.rounds), _epochs(run.rounds))
     for axis, ruler in zip(axes, rulers * 2, strict=True):
         _horizontal(axis, ruler)
@@ -43,12 +38,7 @@ def training(run: Run) -> Drawing:
         _losses(axis, run, ruler)
     for axis, ruler in zip(axes[2:], rulers, strict=True):
         _errors(axis, run, ruler)
-    return Drawing(figure, tiles)
-
-
-def _axes(figure: Figure, tile: Tile) -> Axes:
-    width, height = figure.get_size_inches()
-    return figure.add_axes(tile.inside(*_MARGINS).within(width, height))
+    return drawing
 
 
 def _time(rounds: Iterable[Round]) -> _Ruler:
@@ -67,7 +57,7 @@ def _epochs(rounds: Iterable[Round]) -> _Ruler:
 def _horizontal(axis: Axes, ruler: _Ruler) -> None:
     axis.set_xlim(0, 1.04 * (max(finite(ruler.of.values()), default=0.0) or 1.0))
     axis.set_xlabel(ruler.name)
-    axis.xaxis.set_major_locator(MaxNLocator(8, integer=ruler.whole, steps=_STEPS))
+    axis.xaxis.set_major_locator(MaxNLocator(8, integer=ruler.whole, steps=STEPS))
 
 
 def _losses(axis: Axes, run: Run, ruler: _Ruler) -> None:
@@ -79,7 +69,7 @@ def _losses(axis: Axes, run: Run, ruler: _Ruler) -> None:
         at = (ruler.of[run.best.number], run.best.validation.loss)
         marks.best(axis, at, f"best round {run.best.number}: {number(at[1])}")
     scale = _loss_scale(axis, [y for _, y in trained + scored])
-    marks.heading(axis, f"Loss (nats per sequence{scale})", _INDENT)
+    marks.heading(axis, f"Loss (nats per sequence{scale})", INDENT)
 
 
 def _loss_scale(axis: Axes, losses: Sequence[float]) -> str:
@@ -107,22 +97,4 @@ def _errors(axis: Axes, run: Run, ruler: _Ruler) -> None:
         marks.best(axis, at, f"best round {run.best.number}: {percent(at[1])}")
     axis.set_ylim(0, 1.05 * max([1.0, *finite(y for _, y in scored), *finite([constant])]))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f}"))
-    marks.heading(axis, "Label error on validation (%)", _INDENT)
-
-
-def buckets(run: Run) -> Drawing:
-    """Frames fed at most for a sequence of each length: stairs over the sequence's own frames."""
-    bounds = run.plan.boundaries
-    lengths = [edge for pair in zip((0, *bounds[:-1]), bounds, strict=True) for edge in pair]
-    fed = [bound for bound in bounds for _ in range(2)]
-    figure, tiles = grid(count=1, columns=1, height=_HEIGHT)
-    axis = _axes(figure, tiles[0])
-    axis.fill_between(lengths, lengths, fed, color=LIGHT.rule, linewidth=0, label="padding")
-    axis.plot(lengths, fed, color=LIGHT.accent, label="frames fed at most")
-    axis.plot(lengths, lengths, color=LIGHT.muted, linewidth=1.0, label="own frames")
-    axis.set(xlim=(0, bounds[-1]), ylim=(0, 1.04 * bounds[-1]), xlabel="length (frames)")
-    for side in (axis.xaxis, axis.yaxis):
-        side.set_major_locator(MaxNLocator(6, integer=True, steps=_STEPS))
-        side.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    marks.heading(axis, "Frames fed per sequence", _INDENT)
-    return Drawing(figure, tiles)
+    marks.heading(axis, "Label error on validation (%)", INDENT)

@@ -56,9 +56,9 @@ def heading(axis: Axes, title: str, left: float) -> None:
         axis.text(0.5, 0.5, "no figures in this run", transform=axis.transAxes, ha="center")
 
 
-def plain_log_ticks(axis: Axis) -> None:
-    """1, 2, 5, 10, ... instead of powers."""
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+def plain_log_ticks(axis: Axis, steps: Sequence[float] = (1, 2, 5), base: float = 10) -> None:
+    """1, 2, 5, 10, ... instead of powers: ``steps`` times each power of ``base``."""
+    axis.set_major_locator(LogLocator(base, subs=steps))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 

@@ -28,7 +28,7 @@ class Picture:
 
 def draw(run: Run) -> tuple[Picture, ...]:
     """Every figure for which the run has data."""
-    from mapreduce_rnn.report import canvas, figures, strokes
+    from mapreduce_rnn.report import bucketplots, canvas, figures, strokes
 
     pictures = []
     with canvas.settings():
@@ -37,7 +37,7 @@ def draw(run: Run) -> tuple[Picture, ...]:
         if run.drawn:
             pictures.append(_picture("examples", "Examples", _examples(run), run, strokes.examples))
         if run.plan.boundaries:
-            pictures.append(_picture("buckets", "Buckets", _buckets(run), run, figures.buckets))
+            pictures.append(_picture("buckets", "Buckets", _buckets(run), run, bucketplots.of_run))
     return tuple(pictures)
 
 
@@ -65,8 +65,17 @@ def _buckets(run: Run) -> str:
     return (
         f"{counted(len(run.plan.boundaries), 'bucket')} per shard; a sequence is fed at most as"
         f" many frames as its bucket's longest. Longest of each: {bounds}. Padding expected:"
-        f" {percent(run.plan.expected_padding)} of the frames fed."
+        f" {percent(run.plan.expected_padding)} of the frames fed.{_costs(run)}"
     )
+
+
+def _costs(run: Run) -> str:
+    reason = run.plan.bucket_choice
+    shown = " Planned cost: of an epoch of one shard, by number of buckets, in units of the least."
+    return "".join([
+        shown if run.plan.planned_cost else "",
+        f" Their number was chosen automatically: {reason}." if reason else "",
+    ])  # fmt: skip
 
 
 def _examples(run: Run) -> str:

@@ -62,6 +62,8 @@ class Plan:
     validation_sequences: int | None = None
     infeasible: int | None = None
     boundaries: tuple[int, ...] = ()
+    planned_cost: tuple[float, ...] = ()  # of an epoch of slot 0 with 1, 2, .. buckets
+    bucket_choice: str | None = None  # why so many buckets; None: their number was given
     expected_padding: float = math.nan
     constant_label_error: float = math.nan
     steps_per_epoch: int | None = None
@@ -159,7 +161,7 @@ def _plan(config: Record) -> Plan:
     plan = config.get("plan")
     plan = plan if isinstance(plan, dict) else {}
     kernel, device = plan.get("kernel"), plan.get("device")
-    boundaries = plan.get("boundaries")
+    boundaries, choice = plan.get("boundaries"), plan.get("bucket_choice")
     return Plan(
         **{name: _integer(plan.get(name)) for name in (
             "slots", "threads", "parameters", "train_sequences", "validation_sequences",
@@ -169,10 +171,18 @@ def _plan(config: Record) -> Plan:
         device=device if isinstance(device, str) else None,
         boundaries=tuple(b for b in boundaries if _integer(b)) if isinstance(boundaries, list)
         else (),
+        planned_cost=_costs(plan.get("planned_cost")),
+        bucket_choice=choice if isinstance(choice, str) else None,
         expected_padding=_float(plan.get("expected_padding")),
         constant_label_error=_float(plan.get("constant_label_error")),
         attribution=str(plan.get("attribution") or ""),
     )  # fmt: skip
+
+
+def _costs(value: Any) -> tuple[float, ...]:
+    """All of them, or none if one can't be drawn."""
+    costs = tuple(map(_float, value)) if isinstance(value, list) else ()
+    return costs if all(0 < cost < math.inf for cost in costs) else ()
 
 
 def _rounds(metrics: Iterable[Record], events: Iterable[Record]) -> tuple[Round, ...]:
