@@ -31,7 +31,7 @@ from torch.nn.utils.rnn import pad_sequence
 from mapreduce_rnn import optim
 from mapreduce_rnn.config import TrainConfig
 from mapreduce_rnn.data.store import Store
-from mapreduce_rnn.epochs import slot_batches
+from mapreduce_rnn.epochs import slot_epoch
 from mapreduce_rnn.plan import resolve_config
 from mapreduce_rnn.protocol.messages import Alive, MapResult, MapTask
 from mapreduce_rnn.protocol.transport import MasterSocket, WorkerChannel
@@ -98,7 +98,7 @@ def bare(context: Context, task: MapTask) -> None:
     model, store, options = context.model, context.store, context.config.optimizer
     load_arrays(model, {k[6:]: v for k, v in task.arrays.items() if k.startswith("model/")})
     shard = task.arrays["shard"]
-    _, batches = slot_batches(store.lengths[shard], context.config.batches, 1, 1, 0)
+    batches = slot_epoch(store.lengths[shard], context.config.batches, 1, 1, 0).batches
     optimizer = torch.optim.Adam(model.parameters())
     model.train()
     for done, positions in enumerate(batches):

@@ -25,9 +25,9 @@ from mapreduce_rnn import checkpoint, runstate
 from mapreduce_rnn.config import fixed_options
 from mapreduce_rnn.data.shard import epoch_shards
 from mapreduce_rnn.data.store import Store
-from mapreduce_rnn.epochs import deal_by_length
+from mapreduce_rnn.epochs import curriculum_holds_back, deal_by_length
 from mapreduce_rnn.errors import CheckpointError, MapReduceRnnError, TrainingFailed
-from mapreduce_rnn.plan import Plan
+from mapreduce_rnn.plan import Plan, epoch_of_slots
 from mapreduce_rnn.pool import Done, Pool
 from mapreduce_rnn.progress import Console, RoundLine
 from mapreduce_rnn.protocol.messages import (
@@ -125,7 +125,7 @@ class Master:
     def _round(self, state: RunState) -> RunState:
         number = state.round + 1
         clock = Clock()
-        self._console.round_begin(number, self._plan.rounds, sum(self._plan.epoch.steps))
+        self._console.round_begin(number, self._plan.rounds, self._steps(number))
         with _timed(clock, "map"):
             done = self._map(state, number)
             check_skipped(number, [r.statistics for r in _map_results(done)])
@@ -140,6 +140,14 @@ class Master:
             self._checkpoint(state)
         self._log_round(number, clock, done, entry)
         return state
+
+    def _steps(self, epoch: int) -> int:
+        """Batches of an epoch over all slots, for the bar; about as many, with a frame limit."""
+        if not curriculum_holds_back(self._plan.config.batches, epoch):
+            return sum(self._plan.epoch.steps)
+        lengths = self._store.lengths[self._plan.train.indices]
+        slots = epoch_of_slots(self._plan.config, lengths, epoch)
+        return sum(len(slot.batches) for _, slot in slots)
 
     def _map(self, state: RunState, number: int) -> dict[TaskKey, Done]:
         """Shuffle, shard, and train every slot on its shard."""
@@ -316,6 +324,7 @@ def _metrics(
         "learning_rate": next(s["learning_rate"] for s in statistics if s["steps"]),
         "weights": [result.weight for result in results],
         "skipped_steps": sum(s["skipped_steps"] for s in statistics),
+        "held_back": sum(s["held_back"] for s in statistics),
         "rejected": [dataclasses.asdict(r) for r in reduction.rejected],
         "validation": None if validation is None else dataclasses.asdict(validation),
     }

@@ -15,20 +15,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mapreduce_rnn.bucketing import Buckets, padding_share
+from mapreduce_rnn.bucketing import Buckets, Choice, choose_n_buckets
 from mapreduce_rnn.config import TrainConfig
 from mapreduce_rnn.data.shard import epoch_shards
 from mapreduce_rnn.data.store import Store
-from mapreduce_rnn.epochs import slot_batches
+from mapreduce_rnn.epochs import (
+    SlotEpoch,
+    alignment,
+    cost_of,
+    curriculum_holds_back,
+    slot_epoch,
+)
 from mapreduce_rnn.errors import StoreError, UsageError
 from mapreduce_rnn.scoring import best_constant_output
+from mapreduce_rnn.text import counted
 
 if TYPE_CHECKING:
     from mapreduce_rnn.tasks import Task  # imports torch, which workers shall not wait for
 
 Indices = NDArray[np.int64]
+Positions = NDArray[np.int64]
 
 MESSAGE_OVERHEAD = 1 << 20  # bytes for a header and counters beside the arrays
+MEASURED = "measured"  # the bucket cost that a probe replaces by numbers
 SCORE_BYTES = 3 * 8  # loss, edits and reference length of a sequence
 STATES_PER_PARAMETER = 3  # model, and the two moments of Adam
 
@@ -43,11 +52,13 @@ class Usable:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What epoch 1 looks like; later epochs differ by the shuffle only."""
+    """What epoch 1 looks like without a curriculum; later ones differ by the shuffle only."""
 
     steps: tuple[int, ...]  # batches per slot
     padding: float  # share of processed frames that is padding
     buckets: Buckets  # of slot 0
+    choice: Choice  # planned cost of slot 0's epoch by number of buckets
+    automatic: bool  # whether the number of buckets was left to the plan
 
 
 @dataclass(frozen=True)
@@ -64,11 +75,11 @@ class Plan:
     model_bytes: int
     constant_label_error: float | None  # of the best constant output on the validation labels
     attribution: str  # of the store's source
+    oversized: int  # training sequences longer than the limit in frames
 
     @property
     def slots(self) -> int:
-        assert self.config.mapreduce.map_tasks is not None
-        return self.config.mapreduce.map_tasks
+        return _slots(self.config)
 
     @property
     def message_bytes(self) -> int:
@@ -77,6 +88,23 @@ class Plan:
         scores = SCORE_BYTES * len(self.validation.indices)
         arrays = self.model_bytes * STATES_PER_PARAMETER + indices + scores
         return arrays + MESSAGE_OVERHEAD
+
+    def notes(self) -> list[str]:
+        """What people should hear of before round 1."""
+        batches, epoch = self.config.batches, self.epoch
+        alone = (
+            f"{counted(self.oversized, 'sequence')} of more than {batches.max_frames} frames"
+            " (--max-frames): each goes alone in a batch"
+        )
+        held = (
+            f"long sequences are held back until epoch {batches.curriculum_epochs} (--curriculum)"
+        )
+        notes = {
+            f"--buckets auto: {epoch.choice.reason}": epoch.automatic,
+            alone: self.oversized > 0,
+            held: curriculum_holds_back(batches, epoch=1),
+        }
+        return [note for note, holds in notes.items() if holds]
 
     def facts(self) -> dict[str, Any]:
         """The [plan] table of config.toml: for people and the report, never read back."""
@@ -92,6 +120,8 @@ class Plan:
             "infeasible": self.train.infeasible + self.validation.infeasible,
             "steps_per_epoch": sum(self.epoch.steps),
             "boundaries": [int(b) for b in self.epoch.buckets.boundaries],
+            "planned_cost": [float(f"{cost:.6g}") for cost in self.epoch.choice.planned],
+            "bucket_choice": self.epoch.choice.reason if self.epoch.automatic else None,
             "expected_padding": round(self.epoch.padding, 6),
             "constant_label_error": self.constant_label_error,
             "attribution": self.attribution,
@@ -102,13 +132,21 @@ class Plan:
 def resolve_config(config: TrainConfig, *, slots: int, threads: int, device: str) -> TrainConfig:
     """``config`` with nothing left open.
 
+    What depends on the store or on a measurement, a number of buckets or a cost that was left to
+    the plan, is settled by :func:`make_plan` and by the probe before it.
+
     Args:
         slots: Map tasks per round where the config names none: the number of workers.
         threads: CPU threads per worker where the config names none.
         device: "cpu" or "cuda"; decides the kernel. On a CPU training through
             pack_padded_sequence takes several times as long as the padded kernel; on a GPU cuDNN
             runs both directions of a packed batch at once (not measured here).
+
+    Raises:
+        UsageError: ``--bucket-cost`` is none of its forms.
     """
+    if config.batches.bucket_cost != MEASURED:
+        cost_of(config.batches)
     replace = dataclasses.replace
     model, run, mapreduce = config.model, config.run, config.mapreduce
     if model.kernel == "auto":
@@ -123,13 +161,19 @@ def resolve_config(config: TrainConfig, *, slots: int, threads: int, device: str
     return replace(config, model=model, run=run, mapreduce=mapreduce, optimizer=optimizer)
 
 
+def with_bucket_cost(config: TrainConfig, cost: str) -> TrainConfig:
+    """``config`` with another bucket cost."""
+    batches = dataclasses.replace(config.batches, bucket_cost=cost)
+    return dataclasses.replace(config, batches=batches)
+
+
 def make_plan(
     config: TrainConfig, device: str, store: Store, task: Task, model: Mapping[str, np.ndarray]
 ) -> Plan:
     """Derive all facts of a run.
 
     Args:
-        config: Resolved by :func:`resolve_config`.
+        config: Resolved by :func:`resolve_config`, its bucket cost measured by now.
         model: The initial model, by name; only sizes are read.
 
     Raises:
@@ -138,17 +182,23 @@ def make_plan(
     """
     train = usable(store, task, "train")
     validation = usable(store, task, "validation")
+    lengths = store.lengths[train.indices]
+    choice = choose_buckets(config, lengths)
+    automatic = not isinstance(config.batches.buckets, int)
+    if automatic:
+        config = with_buckets(config, choice.n_buckets)
     plan = Plan(
         config=config,
         device=device,
         train=train,
         validation=validation,
-        epoch=_first_epoch(config, store, train.indices),
+        epoch=_first_epoch(config, lengths, choice, automatic),
         rounds=min(config.stop.epochs, config.stop.rounds or config.stop.epochs),
         parameters=sum(a.size for a in model.values()),
         model_bytes=sum(a.nbytes for a in model.values()),
         constant_label_error=_constant_label_error(store, validation.indices),
         attribution=store.meta.attribution,
+        oversized=_oversized(config, lengths),
     )
     _check_message_limit(plan)
     return plan
@@ -172,18 +222,77 @@ def usable(store: Store, task: Task, split: str) -> Usable:
     return Usable(indices[fits], int((~fits).sum()))
 
 
-def _first_epoch(config: TrainConfig, store: Store, indices: Indices) -> Epoch:
-    assert config.mapreduce.map_tasks is not None
-    lengths = store.lengths[indices]
-    shards = epoch_shards(lengths, config.mapreduce.map_tasks, config.run.seed, epoch=1)
-    solved = [
-        (shard, *slot_batches(lengths[shard], config.batches, config.run.seed, 1, slot))
+def with_buckets(config: TrainConfig, n_buckets: int) -> TrainConfig:
+    """``config`` with a number of buckets."""
+    batches = dataclasses.replace(config.batches, buckets=n_buckets)
+    return dataclasses.replace(config, batches=batches)
+
+
+def choose_buckets(config: TrainConfig, lengths: NDArray[np.int64]) -> Choice:
+    """The number of buckets that ``--buckets auto`` takes, with what each number would cost.
+
+    Args:
+        lengths: int64 (n,), n >= 1, of all training sequences; a shard of epoch 1 stands for all.
+    """
+    batches = config.batches
+    shards = epoch_shards(lengths, _slots(config), config.run.seed, epoch=1)
+    return choose_n_buckets(
+        lengths[max(shards, key=len)],
+        cost=cost_of(batches),
+        batch_size=batches.batch_size,
+        max_frames=batches.max_frames,
+        align=alignment(batches),
+    )
+
+
+def epoch_of_slots(
+    config: TrainConfig, lengths: NDArray[np.int64], epoch: int
+) -> list[tuple[Positions, SlotEpoch]]:
+    """Shard and batches of every slot that has sequences in this epoch.
+
+    Args:
+        lengths: int64 (n,), of all training sequences.
+
+    Returns:
+        Positions in ``lengths``, and what the slot makes of them, in slot order.
+    """
+    seed = config.run.seed
+    shards = epoch_shards(lengths, _slots(config), seed, epoch)
+    return [
+        (shard, slot_epoch(lengths[shard], config.batches, seed, epoch, slot))
         for slot, shard in enumerate(shards)
         if len(shard)
     ]
-    batches = [shard[positions] for shard, _, listed in solved for positions in listed]
-    steps = [len(listed) for _, _, listed in solved] + [0] * (len(shards) - len(solved))
-    return Epoch(tuple(steps), padding_share(lengths, batches), solved[0][1])
+
+
+def _first_epoch(
+    config: TrainConfig, lengths: NDArray[np.int64], choice: Choice, automatic: bool
+) -> Epoch:
+    batches = dataclasses.replace(config.batches, curriculum="none")
+    slots = epoch_of_slots(dataclasses.replace(config, batches=batches), lengths, epoch=1)
+    fed = sum(
+        int(frames) * len(batch)
+        for _, slot in slots
+        for frames, batch in zip(slot.padded, slot.batches, strict=True)
+    )
+    steps = [len(slot.batches) for _, slot in slots]
+    return Epoch(
+        steps=(*steps, *[0] * (_slots(config) - len(steps))),
+        padding=1 - int(lengths.sum()) / fed,
+        buckets=slots[0][1].buckets,
+        choice=choice,
+        automatic=automatic,
+    )
+
+
+def _oversized(config: TrainConfig, lengths: NDArray[np.int64]) -> int:
+    limit = config.batches.max_frames
+    return 0 if limit is None else int(np.count_nonzero(lengths > limit))
+
+
+def _slots(config: TrainConfig) -> int:
+    assert config.mapreduce.map_tasks is not None
+    return config.mapreduce.map_tasks
 
 
 def _constant_label_error(store: Store, indices: Indices) -> float | None:

@@ -13,11 +13,11 @@ import platform
 import secrets
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -44,10 +44,18 @@ from mapreduce_rnn.launch import devices
 from mapreduce_rnn.launch.base import Place
 from mapreduce_rnn.launch.local import LocalLauncher
 from mapreduce_rnn.master import Master
-from mapreduce_rnn.plan import Plan, make_plan, resolve_config
+from mapreduce_rnn.plan import (
+    MEASURED,
+    Plan,
+    make_plan,
+    resolve_config,
+    usable,
+    with_bucket_cost,
+)
 from mapreduce_rnn.pool import Pool
-from mapreduce_rnn.progress import Console, StartSummary
-from mapreduce_rnn.protocol.messages import Setup
+from mapreduce_rnn.probe import make_probe, measured_cost
+from mapreduce_rnn.progress import Console
+from mapreduce_rnn.protocol.messages import ProbeResult, Setup
 from mapreduce_rnn.protocol.transport import MasterSocket
 from mapreduce_rnn.report import try_report
 from mapreduce_rnn.runfolder import BEST_MODEL, EVENTS, EXAMPLES, METRICS, Recorded, RunFolder
@@ -57,6 +65,9 @@ from mapreduce_rnn.seeds import model_seed
 from mapreduce_rnn.signals import StopSignals
 from mapreduce_rnn.summaries import end_summary, start_summary
 from mapreduce_rnn.text import counted
+
+if TYPE_CHECKING:
+    from mapreduce_rnn.tasks import Task  # imports torch, which help and errors shall not wait for
 
 log = logging.getLogger(__name__)
 
@@ -150,8 +161,14 @@ def dry_run(store: str | Path, config: TrainConfig) -> None:
     opened = open_store(Path(store))
     console = _console(quiet=False)
     places, config = _resolve(config, console)
-    plan, _ = _make_plan(config, places, opened)
+    if config.batches.bucket_cost == MEASURED:
+        console.note("the bucket cost is measured by workers; this plan counts frames")
+        config = with_bucket_cost(config, "frames")
+    task, model = _build_model(config, opened)
+    plan = make_plan(config, places[0].kind, opened, task, model)
     console.start(start_summary(plan, opened, places, run_dir=None, resumed_after=None))
+    for note in plan.notes():
+        console.note(note)
     console.note(
         f"dry run: nothing was started; a task takes up to {plan.message_bytes / 1e6:.1f} MB"
     )
@@ -220,8 +237,8 @@ def _resolve(config: TrainConfig, console: Console) -> tuple[tuple[Place, ...], 
     return places, config
 
 
-def _make_plan(config: TrainConfig, places: Sequence[Place], store: Store) -> tuple[Plan, Arrays]:
-    """The plan and the initial model, built on the CPU. Imports torch, which takes a while."""
+def _build_model(config: TrainConfig, store: Store) -> tuple[Task, Arrays]:
+    """The task and the initial model, built on the CPU. Imports torch, which takes a while."""
     import torch
 
     from mapreduce_rnn.reduce.params import module_arrays
@@ -231,13 +248,12 @@ def _make_plan(config: TrainConfig, places: Sequence[Place], store: Store) -> tu
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(model_seed(config.run.seed))
         try:
-            model = module_arrays(task.build_model())
+            return task, module_arrays(task.build_model())
         except RuntimeError as error:  # torch's for memory that is not there
             what = str(error).splitlines()[0]
             raise UsageError(
                 f"a model of this size cannot be built ({what}): lower --units"
             ) from None
-    return make_plan(config, places[0].kind, store, task, model), model
 
 
 class _Session:
@@ -289,18 +305,36 @@ class _Session:
         with MasterSocket(run_id) as socket, self._pool(socket, run_id, events, signals) as pool:
             if self._config.mapreduce.message_limit is None:
                 pool.start()  # workers and master import torch at the same time
-            plan, initial = _make_plan(self._config, self._places, self._store)
+            task, initial = _build_model(self._config, self._store)
+            config = self._measured(pool, task, initial)
+            plan = make_plan(config, self._places[0].kind, self._store, task, initial)
             state = resumed or RunState(0, initial)
             folder.write_config(plan.config, self._store_facts(), plan.facts())
             socket.max_bytes = plan.message_bytes
-            pool.set_up(Setup(to_dict(plan.config), self._store.fingerprint))
-            self._console.start(self._summary(plan, state))
+            pool.set_up(self._setup(plan.config))
+            self._say_start(plan, state)
             with JsonLines(self._run_dir / METRICS) as metrics:
                 master = Master(
                     plan, self._store, pool, self._run_dir, metrics, events, self._console,
                     elapsed=_elapsed(self._run_dir / EVENTS, state.round),
                 )  # fmt: skip
                 return plan, *master.run(state, self._started)
+
+    def _measured(self, pool: Pool, task: Task, model: Arrays) -> TrainConfig:
+        """The config with the numbers of a probe for a bucket cost that is to be measured."""
+        if self._config.batches.bucket_cost != MEASURED:
+            return self._config
+        pool.set_up(self._setup(self._config))
+        probe = make_probe(model, usable(self._store, task, "train").indices)
+        result = pool.run([probe], lambda steps: None)[probe.key].result
+        assert isinstance(result, ProbeResult)
+        measured = measured_cost(result, self._places[0].kind)
+        log.info(measured.line)
+        self._console.note(measured.line)
+        return with_bucket_cost(self._config, measured.bucket_cost)
+
+    def _setup(self, config: TrainConfig) -> Setup:
+        return Setup(to_dict(config), self._store.fingerprint)
 
     def _pool(
         self, socket: MasterSocket, run_id: str, events: JsonLines, signals: StopSignals
@@ -387,9 +421,12 @@ class _Session:
             "alphabet": list(meta.alphabet),
         }
 
-    def _summary(self, plan: Plan, state: RunState) -> StartSummary:
+    def _say_start(self, plan: Plan, state: RunState) -> None:
         resumed = state.round if self._resume else None
-        return start_summary(plan, self._store, self._places, self._run_dir, resumed)
+        self._console.start(start_summary(plan, self._store, self._places, self._run_dir, resumed))
+        for note in plan.notes():
+            log.info(note)
+            self._console.note(note)
 
     def _finish(
         self, plan: Plan, state: RunState, reason: str, events: JsonLines, signals: StopSignals

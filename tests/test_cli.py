@@ -163,7 +163,7 @@ def test_unknown_names_in_a_config_file_list_the_known_ones(
     file.write_text("[model]\nunitz = 3\n")
     code, line = failing(capsys, "train", store, "--config", file)
     assert code == 2
-    assert "unknown option 'unitz' in [model]; known: layers, units, dropout, kernel" in line
+    assert "unknown option 'unitz' in [model]; known: layers, units, bidirectional, " in line
 
 
 def test_a_config_file_with_a_value_of_the_wrong_type_names_it(

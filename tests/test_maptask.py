@@ -13,7 +13,7 @@ import torch
 from mapreduce_rnn import optim
 from mapreduce_rnn.config import TrainConfig, override
 from mapreduce_rnn.data.store import Store
-from mapreduce_rnn.epochs import slot_batches
+from mapreduce_rnn.epochs import slot_epoch
 from mapreduce_rnn.plan import resolve_config
 from mapreduce_rnn.protocol.messages import MapResult, MapTask, ScoreTask
 from mapreduce_rnn.reduce.params import module_arrays
@@ -90,7 +90,7 @@ def test_a_task_equals_a_plain_pytorch_loop_byte_for_byte(store: Path) -> None:
 
     optimizer = torch.optim.Adam(model.parameters(), lr=1.0)
     shard = here.store.split("train")
-    _, batches = slot_batches(here.store.lengths[shard], here.config.batches, 1, 1, 0)
+    batches = slot_epoch(here.store.lengths[shard], here.config.batches, 1, 1, 0).batches
     torch.manual_seed(task_seed(1, 1, 0))
     for done, positions in enumerate(batches):
         rate = optim.learning_rate(here.config.optimizer, done / len(batches))

@@ -21,7 +21,7 @@ import mapreduce_rnn
 from mapreduce_rnn import checkpoint, optim, runfolder
 from mapreduce_rnn.config import TrainConfig, override
 from mapreduce_rnn.data.store import Sequence, Store, write_store
-from mapreduce_rnn.epochs import slot_batches
+from mapreduce_rnn.epochs import slot_epoch
 from mapreduce_rnn.errors import ReduceError, StoreError, TrainingFailed, UsageError
 from mapreduce_rnn.reduce.params import module_arrays
 from mapreduce_rnn.seeds import model_seed
@@ -190,7 +190,7 @@ def _plain_epoch(
     shard = here.store.split("train")
     config = here.config
     lengths = here.store.lengths[shard]
-    _, batches = slot_batches(lengths, config.batches, config.run.seed, epoch, slot=0)
+    batches = slot_epoch(lengths, config.batches, config.run.seed, epoch, slot=0).batches
     for done, positions in enumerate(batches):
         epochs_done = epoch - 1 + done / len(batches)
         optimizer.param_groups[0]["lr"] = optim.learning_rate(config.optimizer, epochs_done)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from mapreduce_rnn import optim
 from mapreduce_rnn.config import TrainConfig
 from mapreduce_rnn.data.store import Store
-from mapreduce_rnn.epochs import length_batches, slot_batches
+from mapreduce_rnn.epochs import length_batches, slot_epoch
 from mapreduce_rnn.protocol.messages import (
     Arrays,
     MapResult,
@@ -72,22 +72,23 @@ def map_task(context: Context, message: MapTask, on_step: OnStep) -> MapResult:
     Returns:
         The trained parameters, the new optimizer state, the weight (sequence visits whose step
         was applied) and statistics: ``loss_sum`` (sum of per-sequence losses, None when not
-        finite), ``sequences``, ``steps``, ``skipped_steps``, ``learning_rate`` (of the last step).
+        finite), ``sequences``, ``steps``, ``skipped_steps``, ``learning_rate`` (of the last step),
+        ``held_back`` (sequences of the shard that the curriculum keeps out of this epoch).
     """
     started = time.monotonic()
     load_arrays(context.model, under("model/", message.arrays))
     torch.manual_seed(task_seed(context.config.run.seed, message.round, message.slot))
     trainer = Trainer(context, under("state/", message.arrays))
-    batches = _batches(context, message.arrays["shard"], message.epoch, message.slot)
-    for done, batch in enumerate(batches):
-        trainer.step(batch, epochs_done=message.epoch - 1 + done / len(batches))
+    batches, held_back = _batches(context, message.arrays["shard"], message.epoch, message.slot)
+    for done, (batch, padded) in enumerate(batches):
+        trainer.step(batch, padded, epochs_done=message.epoch - 1 + done / len(batches))
         on_step(done + 1)
     return MapResult(
         round=message.round,
         slot=message.slot,
         attempt=message.attempt,
         weight=trainer.weight,
-        statistics=trainer.statistics(),
+        statistics={**trainer.statistics(), "held_back": held_back},
         seconds=time.monotonic() - started,
         arrays={
             **prefixed("model/", module_arrays(context.model)),
@@ -96,14 +97,23 @@ def map_task(context: Context, message: MapTask, on_step: OnStep) -> MapResult:
     )
 
 
-def _batches(context: Context, shard: np.ndarray, epoch: int, slot: int) -> list[np.ndarray]:
-    """The slot's batches of one epoch, as indices into the store, in training order."""
+def _batches(
+    context: Context, shard: np.ndarray, epoch: int, slot: int
+) -> tuple[list[tuple[np.ndarray, int]], int]:
+    """The slot's batches of one epoch in training order, and how many sequences are held back.
+
+    A batch is indices into the store, and the frames that it is padded to.
+    """
     if not len(shard):
-        return []
+        return [], 0
     config = context.config
     lengths = context.store.lengths[shard]
-    _, batches = slot_batches(lengths, config.batches, config.run.seed, epoch, slot)
-    return [shard[positions] for positions in batches]
+    drawn = slot_epoch(lengths, config.batches, config.run.seed, epoch, slot)
+    batches = [
+        (shard[positions], int(padded))
+        for positions, padded in zip(drawn.batches, drawn.padded, strict=True)
+    ]
+    return batches, drawn.held_back
 
 
 class Trainer:
@@ -119,21 +129,26 @@ class Trainer:
         self.weight = self._sequences = self._steps = self._skipped = 0
         context.model.train()
 
-    def step(self, indices: np.ndarray, epochs_done: float) -> None:
-        """One optimizer step; skipped and counted when the gradient norm is not finite."""
+    def step(self, indices: np.ndarray, padded: int, epochs_done: float) -> None:
+        """One optimizer step; skipped and counted when the gradient norm is not finite.
+
+        Args:
+            indices: int64 (B,), sequences of the store.
+            padded: Frames that the batch is padded to.
+        """
         options, model = self._options, self._context.model
         self._rate = optim.learning_rate(options, epochs_done)
         optim.set_learning_rate(self._optimizer, self._rate)
         self._optimizer.zero_grad(set_to_none=True)
-        losses = self._losses(indices)
+        losses = self._losses(indices, padded)
         (losses.sum() / len(indices)).backward()  # type: ignore[no-untyped-call]
         applied = optim.clip_gradients(model.parameters(), options.clip_norm)
         if applied:
             self._optimizer.step()
         self._count(losses.detach(), applied)
 
-    def _losses(self, indices: np.ndarray) -> Tensor:
-        batch = self._context.task.collate(self._context.store, indices)
+    def _losses(self, indices: np.ndarray, padded: int) -> Tensor:
+        batch = self._context.task.collate(self._context.store, indices, padded)
         return self._context.task.losses(self._context.model, batch)
 
     def _count(self, losses: Tensor, applied: bool) -> None:
@@ -167,7 +182,7 @@ def score_task(context: Context, message: ScoreTask, on_step: OnStep) -> ScoreRe
     load_arrays(context.model, under("model/", message.arrays))
     context.model.eval()
     indices = message.arrays["indices"]
-    order = length_batches(context.store.lengths[indices], context.config.batches.batch_size)
+    order = length_batches(context.store.lengths[indices], context.config.batches)
     loss = np.zeros(len(indices), dtype=np.float64)
     edits = np.zeros(len(indices), dtype=np.int64)
     reference = np.zeros(len(indices), dtype=np.int64)
