@@ -10,6 +10,7 @@ import pytest
 
 from mapreduce_rnn.config import TrainConfig, override
 from mapreduce_rnn.data.store import Store
+from mapreduce_rnn.errors import UsageError
 from mapreduce_rnn.plan import Plan, Usable, make_plan, resolve_config
 from mapreduce_rnn.protocol.codec import encode
 from mapreduce_rnn.protocol.messages import Message, ScoreResult, ScoreTask
@@ -19,7 +20,10 @@ from mapreduce_rnn.tasks import make_task
 
 @pytest.fixture(scope="module")
 def plan(store: Path) -> Plan:
-    config = override(TrainConfig(), {"units": 2}, "test")
+    return planned(store, override(TrainConfig(), {"units": 2}, "test"))
+
+
+def planned(store: Path, config: TrainConfig) -> Plan:
     config = resolve_config(config, slots=1, threads=1, device="cpu")
     opened = Store.open(store)
     task = make_task(config, opened.meta)
@@ -45,3 +49,33 @@ def test_nothing_is_left_open(plan: Plan) -> None:
     assert config.model.kernel == "padded"
     assert (config.run.threads, config.mapreduce.map_tasks) == (1, 1)
     assert config.optimizer.horizon == config.stop.epochs == plan.rounds
+
+
+def test_the_number_of_buckets_is_a_number_in_the_plan(store: Path) -> None:
+    config = override(TrainConfig(), {"units": 2, "buckets": "auto", "batch_size": 2}, "test")
+    plan = planned(store, config)
+    assert plan.config.batches.buckets == plan.epoch.choice.n_buckets
+    assert plan.facts()["bucket_choice"] == plan.epoch.choice.reason
+    assert plan.notes() == [f"--buckets auto: {plan.epoch.choice.reason}"]
+
+
+def test_padding_to_boundaries_is_in_the_expected_padding(store: Path) -> None:
+    options = {"units": 2, "batch_size": 4, "buckets": 2}
+    longest = planned(store, override(TrainConfig(), options, "test"))
+    static = override(TrainConfig(), options | {"pad_to": "boundary"}, "test")
+    assert planned(store, static).epoch.padding > longest.epoch.padding
+
+
+def test_what_a_curriculum_or_a_frame_limit_leaves_out_is_said(store: Path) -> None:
+    limit = int(np.sort(Store.open(store).lengths[Store.open(store).split("train")])[-3])
+    options = {"units": 2, "max_frames": limit, "curriculum": "competence"}
+    alone, held = planned(store, override(TrainConfig(), options, "test")).notes()
+    assert f"of more than {limit} frames" in alone
+    assert "held back until epoch 5" in held
+
+
+@pytest.mark.parametrize("cost", ["1,2", "a,b,c", "1,2,-3", "10:2,5:3", ""])
+def test_a_bucket_cost_that_cannot_be_read_is_refused_before_anything_starts(cost: str) -> None:
+    config = override(TrainConfig(), {"bucket_cost": cost}, "test")
+    with pytest.raises(UsageError, match="--bucket-cost"):
+        resolve_config(config, slots=1, threads=1, device="cpu")
