@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from mapreduce_rnn.bucketing import epoch_batches, optimal_buckets
 from mapreduce_rnn.bucketing.cost import BatchTime
 from mapreduce_rnn.errors import UsageError
-from partitions import Lengths, cheapest, exact, static_cost
+from partitions import cheapest, drawn, exact, priced, static_cost
 
-LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=9)
+LENGTHS = drawn(range(1, 13), 9)
 N_BUCKETS = st.integers(1, 4)
 SIZES = st.integers(1, 5)
 
@@ -20,49 +20,32 @@ TEN_TWENTY = [10] * 5 + [20] * 3
 STEP = BatchTime(50, 2, 1, batch_size=4)
 
 
-def check_split(lengths: Lengths, n_buckets: int, size: int) -> None:
+@settings(max_examples=2000)
+@given(LENGTHS, N_BUCKETS, SIZES)
+def test_aligned_cuts_are_the_optimum_of_static_shapes(
+    lengths: list[int], n_buckets: int, size: int
+) -> None:
     """No partition, aligned or not, costs less in whole batches."""
     buckets = optimal_buckets(lengths, n_buckets, align=size)
-    for q, cost in enumerate(buckets.cost_curve, start=1):
-        assert exact(cost) == cheapest(lengths, q, batch=size)
+    curve = [exact(cost) for cost in buckets.cost_curve]
+    assert curve == cheapest(priced(lengths), lengths, batch=size)[: len(curve)]
     assert static_cost(buckets.boundaries, buckets.counts, size) == buckets.cost
     assert sum(buckets.counts) == len(lengths)
     assert all(count % size == 0 for count in buckets.counts[1:])
 
 
-def check_whole(lengths: Lengths, n_buckets: int, size: int) -> None:
+@settings(max_examples=2000)
+@given(LENGTHS, N_BUCKETS, SIZES)
+def test_without_split_ties_the_boundaries_say_all(
+    lengths: list[int], n_buckets: int, size: int
+) -> None:
     """The best of all aligned cuts between unequal lengths."""
     buckets = optimal_buckets(lengths, n_buckets, align=size, split_ties=False)
     edges = np.searchsorted(buckets.boundaries, sorted(lengths))
     assert np.bincount(edges).tolist() == list(buckets.counts)
     assert static_cost(buckets.boundaries, buckets.counts, size) == buckets.cost
-    assert exact(buckets.cost) == cheapest(lengths, n_buckets, batch=size, whole=True)
-
-
-@settings(max_examples=300)
-@given(LENGTHS, N_BUCKETS, SIZES)
-def test_aligned_cuts_are_the_optimum_of_static_shapes(lengths: Lengths, q: int, size: int) -> None:
-    check_split(lengths, q, size)
-
-
-@settings(max_examples=300)
-@given(LENGTHS, N_BUCKETS, SIZES)
-def test_without_split_ties_the_boundaries_say_all(lengths: Lengths, q: int, size: int) -> None:
-    check_whole(lengths, q, size)
-
-
-@pytest.mark.slow
-@settings(max_examples=2000)
-@given(LENGTHS, N_BUCKETS, SIZES)
-def test_aligned_cuts_are_the_optimum_in_2000_cases(lengths: Lengths, q: int, size: int) -> None:
-    check_split(lengths, q, size)
-
-
-@pytest.mark.slow
-@settings(max_examples=2000)
-@given(LENGTHS, N_BUCKETS, SIZES)
-def test_without_split_ties_in_2000_cases(lengths: Lengths, q: int, size: int) -> None:
-    check_whole(lengths, q, size)
+    optimum = cheapest(priced(lengths), lengths, batch=size, whole=True)
+    assert exact(buckets.cost) == optimum[:n_buckets][-1]
 
 
 def test_known_answers() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapreduce_rnn.bucketing import equal_counts, fixed_widths, optimal_buckets
-from partitions import cost_of, exact
+from partitions import cost_of, exact, priced
 
 Baseline = Callable[[list[float], int], tuple[float, ...]]
 
@@ -70,4 +70,4 @@ def test_no_baseline_has_less_padding_than_the_optimum(
     baseline: Baseline, lengths: list[float], n_buckets: int
 ) -> None:
     optimum = exact(optimal_buckets(lengths, n_buckets).cost)
-    assert cost_of(lengths, baseline(lengths, n_buckets)) >= optimum
+    assert cost_of(priced(lengths), lengths, baseline(lengths, n_buckets)) >= optimum

@@ -10,15 +10,13 @@ from numpy.typing import NDArray
 
 from mapreduce_rnn.bucketing import optimal_buckets
 from mapreduce_rnn.errors import UsageError
-from partitions import Lengths, cheapest, cost_of, exact
+from partitions import Lengths, cheapest, cost_of, drawn, exact, is_close, priced
 
-SMALL = st.integers(1, 12)
-HUGE = st.integers(2**53 - 3, 2**53 + 9) | st.integers(2**62 - 3, 2**62 + 9)
-CLOSE = st.integers(-3, 3).map(lambda k: 100.0 + k * 2.0**-46)
-FLOATS = st.floats(0.001, 1e6) | CLOSE
+SMALL = range(1, 13)
+HUGE = [*range(2**53 - 3, 2**53 + 10), *range(2**62 - 3, 2**62 + 10)]
+CLOSE = [100.0 + k * 2.0**-46 for k in range(-3, 4)]  # neighbours: an ulp or few apart
+FLOATS = [*CLOSE, *np.geomspace(0.001, 1e6, 50).tolist()]
 
-INTEGER_LENGTHS = st.lists(SMALL, min_size=1, max_size=8) | st.lists(HUGE, min_size=1, max_size=6)
-FLOAT_LENGTHS = st.lists(FLOATS, min_size=1, max_size=7)
 N_BUCKETS = st.integers(1, 5)
 
 
@@ -54,49 +52,27 @@ def test_known_answers(
     assert boundaries in (None, buckets.boundaries)
 
 
-def check_integers(lengths: Lengths, n_buckets: int) -> None:
-    buckets = optimal_buckets(lengths, n_buckets)
-    assert len(buckets.boundaries) == len(buckets.cost_curve) == min(n_buckets, len(set(lengths)))
-    assert list(buckets.boundaries) == sorted(set(buckets.boundaries))
-    assert cost_of(lengths, buckets.boundaries) == exact(buckets.cost)
-    for q, cost in enumerate(buckets.cost_curve, start=1):
-        assert exact(cost) == cheapest(lengths, q)
-
-
-def check_floats(lengths: Lengths, n_buckets: int) -> None:
-    buckets = optimal_buckets(lengths, n_buckets)
-    optimum = cheapest(lengths, n_buckets)
-    assert list(buckets.boundaries) == sorted(set(buckets.boundaries))
-    assert abs(cost_of(lengths, buckets.boundaries) - optimum) * 10**12 <= optimum
-    assert abs(exact(buckets.cost) - optimum) * 10**12 <= optimum
-
-
-@settings(max_examples=400)
-@given(INTEGER_LENGTHS, N_BUCKETS)
+@settings(max_examples=2000)
+@given(drawn(SMALL, 8) | drawn(HUGE, 6), N_BUCKETS)
 def test_integers_reach_the_exact_optimum_for_every_number_of_buckets(
-    lengths: Lengths, n_buckets: int
+    lengths: list[int], n_buckets: int
 ) -> None:
-    check_integers(lengths, n_buckets)
+    buckets, prices = optimal_buckets(lengths, n_buckets), priced(lengths)
+    assert len(buckets.boundaries) == len(buckets.cost_curve) == min(n_buckets, len(prices))
+    assert list(buckets.boundaries) == sorted(set(buckets.boundaries))
+    assert cost_of(prices, lengths, buckets.boundaries) == exact(buckets.cost)
+    curve = [exact(cost) for cost in buckets.cost_curve]
+    assert curve == cheapest(prices, lengths)[: len(curve)]
 
 
-@settings(max_examples=400)
-@given(FLOAT_LENGTHS, N_BUCKETS)
-def test_floats_reach_the_optimum_to_1e_12(lengths: Lengths, n_buckets: int) -> None:
-    check_floats(lengths, n_buckets)
-
-
-@pytest.mark.slow
 @settings(max_examples=2000)
-@given(INTEGER_LENGTHS, N_BUCKETS)
-def test_integers_reach_the_exact_optimum_in_2000_cases(lengths: Lengths, n_buckets: int) -> None:
-    check_integers(lengths, n_buckets)
-
-
-@pytest.mark.slow
-@settings(max_examples=2000)
-@given(FLOAT_LENGTHS, N_BUCKETS)
-def test_floats_reach_the_optimum_in_2000_cases(lengths: Lengths, n_buckets: int) -> None:
-    check_floats(lengths, n_buckets)
+@given(drawn(FLOATS, 7), N_BUCKETS)
+def test_floats_reach_the_optimum_to_1e_12(lengths: list[float], n_buckets: int) -> None:
+    buckets, prices = optimal_buckets(lengths, n_buckets), priced(lengths)
+    optimum = cheapest(prices, lengths)[: len(buckets.cost_curve)]
+    assert list(buckets.boundaries) == sorted(set(buckets.boundaries))
+    assert is_close(cost_of(prices, lengths, buckets.boundaries), optimum[-1])
+    assert all(map(is_close, map(exact, buckets.cost_curve), optimum))
 
 
 def test_many_distinct_lengths_agree_with_the_quadratic_program() -> None:

@@ -114,9 +114,9 @@ class CostTable:
         if lengths.ndim != 1 or not lengths.size or lengths.shape != costs.shape:
             raise UsageError(f"expected one cost per length, got {costs.size} for {lengths.size}")
         if not (lengths[0] > 0 and np.isfinite(lengths).all() and (np.diff(lengths) > 0).all()):
-            raise UsageError("expected a table with lengths above 0 that rise strictly")
+            raise UsageError("expected a table with finite lengths above 0 that rise strictly")
         if not (costs[0] >= 0 and np.isfinite(costs).all() and (np.diff(costs) >= 0).all()):
-            raise UsageError("expected a table with costs of 0 or more that never fall")
+            raise UsageError("expected a table with finite costs of 0 or more that never fall")
 
     def prices(self, lengths: _Array) -> _Array:
         """Interpolated costs, float64; see :meth:`CostModel.prices`.
