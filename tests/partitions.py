@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from fractions import Fraction
 from functools import cache
 from itertools import combinations, pairwise
 from math import comb
+from typing import TypeVar
 
 import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+Choice = TypeVar("Choice")
 Lengths = Sequence[int] | Sequence[float]
 Prices = Mapping[float, int]  # of each length, in units of 2^-80
 
 
-def drawn(choices: Sequence[float], most: int) -> st.SearchStrategy[list[float]]:
+def drawn(choices: Sequence[Choice], most: int) -> st.SearchStrategy[list[Choice]]:
     """Up to ``most`` of the choices, with repetition.
 
     Made from bytes, which are one draw: a list of numbers takes hypothesis three times as long.
     """
     size = len(choices)
     assert size <= 128  # so that no choice is much rarer than another
-    bytes_ = st.binary(min_size=1, max_size=most)
-    return bytes_.map(lambda row: [choices[byte % size] for byte in row])
+    rows = st.binary(min_size=1, max_size=most)
+    return rows.map(lambda row: [choices[byte % size] for byte in row])
 
 
-def exact(number: float | Fraction) -> int:
+def exact(number: float) -> int:
     """A number in units of 2^-80: exact for lengths, floats included."""
     numerator, denominator = number.as_integer_ratio()
     return (numerator << 80) // denominator
