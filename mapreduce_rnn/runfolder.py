@@ -94,7 +94,14 @@ class RunFolder:
     def write_config(
         self, config: TrainConfig, store: Mapping[str, Any], plan: Mapping[str, Any]
     ) -> None:
-        """Write config.toml, all or nothing."""
+        """Write config.toml, all or nothing.
+
+        What [plan] says since an earlier session stays: only the first one chose, where the
+        options left a choice.
+        """
+        file = self.path / CONFIG
+        earlier = read_toml(file).get("plan", {}) if file.is_file() else {}
+        plan = {**earlier, **plan}
         content = tomli_w.dumps({"store": store, **to_dict(config), "plan": plan})
         draft = self.path / f".{CONFIG}"
         with synced(draft) as file:

@@ -39,6 +39,16 @@ def test_a_config_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     assert recorded == runfolder.Recorded(Path("somewhere"), "0" * 64, TrainConfig())
 
 
+def test_a_later_session_keeps_what_only_the_first_one_decided(tmp_path: Path) -> None:
+    first = {"bucket_choice": "12 of up to 32", "rounds": 5}
+    with RunFolder(tmp_path / "run", resume=False) as folder:
+        folder.write_config(TrainConfig(), STORE, first)
+    with RunFolder(tmp_path / "run", resume=True) as folder:
+        folder.write_config(TrainConfig(), STORE, {"rounds": 9})
+    recorded = runfolder.read_toml(tmp_path / "run" / runfolder.CONFIG)
+    assert recorded["plan"] == first | {"rounds": 9}
+
+
 def test_latest_is_the_run_that_was_begun_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
