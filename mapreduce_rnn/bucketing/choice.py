@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mapreduce_rnn.bucketing.cost import CostModel, batches_cost
+from mapreduce_rnn.bucketing.histogram import histogram
 from mapreduce_rnn.bucketing.limits import Number, check_limits, full_batches
 from mapreduce_rnn.bucketing.optimal import optimal_partitions
 
@@ -121,7 +122,7 @@ class _Epoch:
         batch_size: int | None,
         max_frames: Number | None,
     ) -> None:
-        self._values, self._counts = np.unique(np.asarray(lengths), return_counts=True)
+        self._values, self._counts = histogram(lengths)
         self._cost = cost
         self._full = full_batches(self._values, batch_size=batch_size, max_frames=max_frames)
         # Rounded: three full batches are not 3.0000000001.

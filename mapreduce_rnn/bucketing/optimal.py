@@ -43,15 +43,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mapreduce_rnn.bucketing.cost import FRAMES, CostModel, frames_cost, padding
+from mapreduce_rnn.bucketing.histogram import histogram
 from mapreduce_rnn.bucketing.hull import lower_hull
 from mapreduce_rnn.bucketing.limits import Number
 from mapreduce_rnn.errors import UsageError
 
 _Array = NDArray[Any]
 _Cuts = tuple[NDArray[np.int64], NDArray[np.int64]]  # cuts, and the first end each is best for
-
-_CHUNK = 1 << 18  # lengths counted at a time: a cast to int64 stays in the cache
-_SMALL_RANGE = 1 << 16  # longest length that is counted in a table for any n
 
 
 @dataclass(frozen=True)
@@ -147,58 +145,12 @@ def _solved(
         raise UsageError(f"expected at least 1 bucket, got {n_buckets}")
     if align is not None and align < 1:
         raise UsageError(f"expected cuts aligned to a batch size of at least 1, got {align}")
-    values, counts = _histogram(_checked(lengths))
+    values, counts = histogram(lengths)
     frames, n = frames_cost(values, counts), int(counts.sum())
     if align is not None:
         values, counts = _batches(values, counts, align, split_ties)
     rows, curve = _rows(_prices(cost, values, int(counts.sum())), counts, n_buckets)
     return _Solved(n, frames, values, counts, rows, curve)
-
-
-def _checked(lengths: ArrayLike) -> _Array:
-    """Lengths as a flat array: integers, float64, or objects (Python integers)."""
-    array = np.asarray(lengths)
-    if array.ndim != 1 or array.size == 0:
-        raise UsageError(f"expected a flat list of lengths, got one of shape {array.shape}")
-    if not isinstance(lengths, np.ndarray) and array.dtype.kind == "f":
-        # numpy turns a list of integers from 2^63 on into floats that have lost their last digits
-        integers = all(isinstance(length, int) for length in lengths)  # type: ignore[union-attr]
-        array = np.array(lengths, dtype=object if integers else np.float64)
-    if array.dtype.kind == "f":
-        array = array.astype(np.float64, copy=False)
-    elif array.dtype.kind not in "iu" and not all(type(length) is int for length in array):
-        raise UsageError(f"expected lengths that are numbers, got {array.dtype}")
-    smallest, longest = array.min(), array.max()
-    if not (smallest > 0 and longest < np.inf):  # false for NaN too
-        wrong = smallest if not smallest > 0 else longest
-        raise UsageError(f"expected positive, finite lengths, got {wrong}")
-    return array
-
-
-def _histogram(lengths: _Array) -> tuple[_Array, _Array]:
-    """Distinct lengths, ascending, and how often each occurs (int64): (m,), (m,).
-
-    The lengths come as float64, as int64, or as Python integers where int64 cannot hold them.
-    """
-    longest = lengths.max()
-    if lengths.dtype.kind in "iu" and longest <= max(_SMALL_RANGE, len(lengths) // 4):
-        table = _count(lengths, int(longest) + 1)
-        values = np.flatnonzero(table)
-        counts = table[values]
-    else:
-        values, counts = np.unique(lengths, return_counts=True)
-    if values.dtype == np.float64:
-        return values, counts
-    return values.astype(np.int64 if longest < 2**63 else object), counts
-
-
-def _count(lengths: _Array, size: int) -> NDArray[np.int64]:
-    """How often each of 0 .. size - 1 occurs; bincount without a copy of all lengths."""
-    table = np.zeros(size, np.int64)
-    for start in range(0, len(lengths), _CHUNK):
-        part = np.bincount(lengths[start : start + _CHUNK].astype(np.int64, copy=False))
-        table[: len(part)] += part
-    return table
 
 
 def _batches(
