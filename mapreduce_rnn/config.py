@@ -181,7 +181,20 @@ class BatchConfig:
 class MapReduceConfig:
     """map-reduce: how shards are trained and averaged"""
 
-    reduce: str = _option("mean", "reduce rule", "the paper's", choices=("mean",))
+    reduce: str = _option(
+        "mean",
+        "how the slots' models become the next global model",
+        "the paper's",
+        choices=(
+            "mean", "momentum", "nesterov", "slowmo", "adam", "median", "trimmed-mean", "consensus",
+        ),
+    )  # fmt: skip
+    reduce_option: tuple[str, ...] = _option(
+        (),
+        "options of the reduce rule, such as eta=0.5 of momentum",
+        "what its authors advise",
+        metavar="NAME=VALUE,...",
+    )
     map_tasks: int | None = _option(
         None,
         "map tasks (slots) per round; same number, same result, on any number of workers",

@@ -10,21 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapreduce_rnn.config import MapReduceConfig
+from contributions import contributions, rule, value
 from mapreduce_rnn.errors import ReduceError
-from mapreduce_rnn.reduce import Arrays, Contribution, Rejected, average, make_rule
+from mapreduce_rnn.reduce import Arrays, Contribution, Rejected, average
 
 FLOATS = ["float16", "float32", "float64"]
-
-
-def value(x: float, dtype: str = "float32") -> Arrays:
-    return {"w": np.array([x], dtype)}
-
-
-def contributions(*arrays: Arrays, weights: Sequence[int] | None = None) -> list[Contribution]:
-    weights = weights or [1] * len(arrays)
-    pairs = zip(weights, arrays, strict=True)
-    return [Contribution(slot, weight, a) for slot, (weight, a) in enumerate(pairs)]
 
 
 def mean_of(*values: float, weights: Sequence[int] | None = None) -> float:
@@ -193,11 +183,11 @@ def test_nothing_to_average_is_an_error(
 
 
 def test_rule_mean_averages_and_keeps_no_state() -> None:
-    rule = make_rule(MapReduceConfig(reduce="mean"))
+    mean = rule("mean")
     model = value(9.0)
-    state = rule.init(model)
+    state = mean.init(model)
     bad = Contribution(2, 1, value(np.nan))
-    reduction = rule.apply(model, state, [*contributions(value(1.0), value(3.0)), bad])
+    reduction = mean.apply(model, state, [*contributions(value(1.0), value(3.0)), bad])
     assert reduction.model["w"].item() == 2.0
     assert (state, reduction.state) == ({}, {})
     assert reduction.rejected == (Rejected(2, "w", "not finite"),)

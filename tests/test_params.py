@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from mapreduce_rnn.errors import ReduceError
-from mapreduce_rnn.reduce.params import load_arrays, module_arrays
+from mapreduce_rnn.reduce import Contribution, average
+from mapreduce_rnn.reduce.params import load_arrays, module_arrays, parameter_arrays
 
 
 class Tied(nn.Module):
@@ -68,6 +69,54 @@ def test_read_only_and_misaligned_arrays_are_loaded_and_left_alone() -> None:
         module.bias.add_(1.0)
     assert module.weight.tolist() == [[2.0, 3.0]]
     assert (weight.tolist(), bias.tolist()) == ([1.0, 2.0], [3.0])
+
+
+def test_parameters_come_out_without_buffers() -> None:
+    module = Tied()
+    arrays = parameter_arrays(module)
+    assert list(arrays) == [
+        "encoder.weight", "encoder.bias", "decoder.bias", "norm.weight", "norm.bias",
+    ]  # fmt: skip
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, module_arrays(module)[name])
+
+
+def test_the_mean_of_tied_weights_stays_tied() -> None:
+    modules = [Tied() for _ in range(3)]
+    given_arrays = [Contribution(k, 1, module_arrays(m)) for k, m in enumerate(modules[:2])]
+    load_arrays(modules[2], average(module_arrays(modules[2]), given_arrays)[0])
+    weights = [m.encoder.weight for m in modules]
+    torch.testing.assert_close(weights[2], (weights[0] + weights[1]) / 2)
+    assert modules[2].decoder.weight is modules[2].encoder.weight
+
+
+def test_scalar_and_empty_tensors_come_out_and_go_back() -> None:
+    module = nn.ParameterDict({"s": torch.tensor(3.0), "e": torch.zeros(0, 3)})
+    arrays = module_arrays(module)
+    assert {name: array.shape for name, array in arrays.items()} == {"s": (), "e": (0, 3)}
+    load_arrays(module, {**arrays, "s": np.array(4.0, np.float32)})
+    assert module["s"].item() == 4.0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_512_short_floats_average_to_themselves(dtype: torch.dtype) -> None:
+    module = nn.Linear(2, 1).to(dtype)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.fill_(1.0)
+    ones = module_arrays(module)
+    mean, _ = average(ones, [Contribution(slot, 1, ones) for slot in range(512)])
+    load_arrays(module, mean)
+    assert module.weight.dtype == dtype
+    assert module.weight.tolist() == [[1.0, 1.0]]
+
+
+def test_bfloat16_travels_as_float32_and_comes_back_bit_for_bit() -> None:
+    source, target = nn.Linear(50, 50).bfloat16(), nn.Linear(50, 50).bfloat16()
+    arrays = module_arrays(source)
+    assert {array.dtype.name for array in arrays.values()} == {"float32"}
+    load_arrays(target, arrays)
+    assert torch.equal(source.weight.view(torch.int16), target.weight.view(torch.int16))
 
 
 @pytest.mark.parametrize(

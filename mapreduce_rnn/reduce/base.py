@@ -1,14 +1,16 @@
 """What a reduce rule gets and gives.
 
-A rule is ``init`` and ``apply``; all it keeps from round to round is named arrays, which go into
-every checkpoint. Names are those of a model's state dict, or any others that all sides share.
+A rule is ``init``, ``start`` and ``apply``; all it keeps from round to round is named arrays,
+which go into every checkpoint. Names are those of a model's state dict, or any others that all
+sides share.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,17 +49,50 @@ class Reduction:
     rejected: tuple[Rejected, ...]  # in slot order
 
 
-class Rule(Protocol):
-    """A reduce rule."""
+@dataclass(frozen=True)
+class Rule(ABC):
+    """A reduce rule; its fields are its options."""
 
-    def init(self, model: Mapping[str, NDArray[Any]]) -> Arrays:
-        """State before round 1."""
+    @classmethod
+    def for_slots(cls, n_slots: int, **given: Any) -> Self:
+        """The rule for runs of ``n_slots`` slots; options that are not ``given`` by default.
 
+        Raises:
+            UsageError: An option out of its range, or too few slots for the rule.
+        """
+        return cls(**given)
+
+    def init(self, parameters: Mapping[str, NDArray[Any]]) -> Arrays:
+        """State before round 1; empty unless the rule says otherwise.
+
+        Args:
+            parameters: Those arrays of the model that optimizers step on. Buffers, such as
+                running statistics, are left out: no outer step is for them.
+        """
+        return {}
+
+    def start(
+        self,
+        model: Mapping[str, NDArray[Any]],
+        state: Mapping[str, NDArray[Any]],
+        slot: int,
+    ) -> Mapping[str, NDArray[Any]]:
+        """What a slot starts the next round from; the global model unless the rule says otherwise.
+
+        Args:
+            model: The global model.
+            state: The rule's.
+            slot: From 0.
+        """
+        return model
+
+    @abstractmethod
     def apply(
         self,
         model: Mapping[str, NDArray[Any]],
         state: Mapping[str, NDArray[Any]],
         contributions: Iterable[Contribution],
+        learning_rate: float | None = None,
     ) -> Reduction:
         """Reduce one round; arguments are never modified.
 
@@ -65,6 +100,7 @@ class Rule(Protocol):
             model: The global model from before the round.
             state: The rule's, from before the round.
             contributions: In any order.
+            learning_rate: The round's, of the slots; only ``slowmo`` asks for it.
 
         Raises:
             ReduceError: Nothing can be averaged; the old model and state stay valid.

@@ -1,4 +1,8 @@
-"""A module's parameters and buffers as named numpy arrays, and back."""
+"""A module's parameters and buffers as named numpy arrays, and back.
+
+numpy has no bfloat16: such tensors travel, and are reduced, as float32, which holds them exactly.
+The global model then keeps more digits than the module, which rounds them when it is loaded.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +23,15 @@ def module_arrays(module: nn.Module) -> Arrays:
 
     A tensor with several names (tied weights) appears once, under the first.
     """
+    return {name: _array(tensor) for name, tensor in _tensors(module).items()}
+
+
+def parameter_arrays(module: nn.Module) -> Arrays:
+    """Those of :func:`module_arrays` that are parameters, not buffers."""
     return {
-        name: np.array(tensor.detach().cpu().numpy(), order="C")
+        name: _array(tensor)
         for name, tensor in _tensors(module).items()
+        if isinstance(tensor, nn.Parameter)
     }
 
 
@@ -36,10 +46,7 @@ def load_arrays(module: nn.Module, arrays: Mapping[str, NDArray[Any]]) -> None:
         ReduceError: Names, shapes or dtypes differ; the message lists how.
     """
     tensors = _tensors(module)
-    expected = {
-        name: (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-        for name, tensor in tensors.items()
-    }
+    expected = {name: (tuple(t.shape), _dtype_name(t)) for name, t in tensors.items()}
     wrong = differences(expected, layout(arrays))
     if wrong:
         raise ReduceError(f"arrays do not fit the model: {describe(wrong)}")
@@ -47,6 +54,18 @@ def load_arrays(module: nn.Module, arrays: Mapping[str, NDArray[Any]]) -> None:
         for name, tensor in tensors.items():
             # torch warns about a read-only array and refuses a misaligned one: copied if so
             tensor.copy_(torch.from_numpy(np.require(arrays[name], requirements=["C", "A", "W"])))
+
+
+def _array(tensor: Tensor) -> NDArray[Any]:
+    tensor = tensor.detach().cpu()
+    if tensor.dtype == torch.bfloat16:
+        tensor = tensor.float()
+    return np.array(tensor.numpy(), order="C")
+
+
+def _dtype_name(tensor: Tensor) -> str:
+    dtype = torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype
+    return str(dtype).removeprefix("torch.")
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:
