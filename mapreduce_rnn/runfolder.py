@@ -99,8 +99,8 @@ class RunFolder:
         What [plan] says since an earlier session stays: only the first one chose, where the
         options left a choice.
         """
-        file = self.path / CONFIG
-        earlier = read_toml(file).get("plan", {}) if file.is_file() else {}
+        present = self.path / CONFIG
+        earlier = read_toml(present).get("plan", {}) if present.is_file() else {}
         plan = {**earlier, **plan}
         content = tomli_w.dumps({"store": store, **to_dict(config), "plan": plan})
         draft = self.path / f".{CONFIG}"
