@@ -67,7 +67,10 @@ class OptimizerConfig:
     """optimizer: what a worker does with a batch"""
 
     optimizer: str = _option(
-        "adam", "local optimizer", "needs the least tuning", choices=("adam", "adamw", "sgd")
+        "adam",
+        "local optimizer",
+        "needs the least tuning",
+        choices=("adam", "adamw", "sgd", "rmsprop", "adadelta"),
     )
     learning_rate: float = _option(
         5e-3,
@@ -76,7 +79,9 @@ class OptimizerConfig:
         above=0.0,
         metavar="RATE",
     )
-    momentum: float = _option(0.9, "momentum of sgd", "usual", minimum=0.0, maximum=0.999)
+    momentum: float = _option(
+        0.9, "momentum of sgd and rmsprop", "usual", minimum=0.0, maximum=0.999
+    )
     weight_decay: float = _option(0.0, "weight decay", "none without a need", minimum=0.0)
     clip_norm: float = _option(
         5.0,
@@ -95,7 +100,7 @@ class OptimizerConfig:
         "cosine",
         "learning rate over the horizon",
         "falls smoothly to 1 % of the peak, whatever the number of epochs",
-        choices=("constant", "cosine", "step"),
+        choices=("constant", "cosine", "step", "plateau"),
     )
     warmup: float = _option(
         0.0,
@@ -119,7 +124,14 @@ class OptimizerConfig:
         metavar="EPOCHS",
     )
     step_factor: float = _option(
-        0.5, "step schedule: factor of each drop", "halving", above=0.0, maximum=1.0
+        0.5, "step and plateau schedules: factor of each drop", "halving", above=0.0, maximum=1.0
+    )
+    plateau_validations: int = _option(
+        3,
+        "plateau schedule: validations in a row without a new best before each drop",
+        "one or two are noise",
+        minimum=1,
+        metavar="VALIDATIONS",
     )
     amp: str = _option(
         "off",
@@ -201,6 +213,16 @@ class MapReduceConfig:
         "the number of workers",
         minimum=1,
         maximum=10_000,
+    )
+    sync_steps: int | None = _option(
+        None,
+        "batches of each slot between reduces; a round is a window of that many",
+        "all of an epoch, as in the paper",
+        minimum=1,
+        metavar="BATCHES",
+    )
+    local_epochs: int = _option(
+        1, "epochs on the same shard between reduces", "the paper's", minimum=1, metavar="EPOCHS"
     )
     message_limit: float | None = _option(
         None,

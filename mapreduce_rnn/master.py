@@ -91,6 +91,7 @@ class Master:
         self._console = console
         self._elapsed = elapsed  # training seconds of earlier rounds, over all sessions
         self._rule = make_rule(plan.config.mapreduce)
+        self._steps = self._steps_done = 0  # of the epoch, for the bar
         self._saved_round = -1
         self._saved_at = -CHECKPOINT_SECONDS
 
@@ -105,7 +106,8 @@ class Master:
             The last state and why the run ended, in words.
         """
         if not state.rule:
-            state = dataclasses.replace(state, rule=self._rule.init(state.model))
+            trained = {name: state.model[name] for name in self._plan.trainable}
+            state = dataclasses.replace(state, rule=self._rule.init(trained))
         self._saved_round = state.round
         try:
             while (reason := self._stop_reason(state, started)) is None:
@@ -120,28 +122,36 @@ class Master:
 
     def _stop_reason(self, state: RunState, started: float) -> str | None:
         seconds = time.monotonic() - started
-        return runstate.stop_reason(state, self._plan.config.stop, self._plan.rounds, seconds)
+        return runstate.stop_reason(state, self._plan.config.stop, seconds)
 
-    def _round(self, state: RunState) -> RunState:
-        number = state.round + 1
+    def _round(self, before: RunState) -> RunState:
         clock = Clock()
-        self._console.round_begin(number, self._plan.rounds, self._steps(number))
+        self._begin_on_console(before)
         with _timed(clock, "map"):
-            done = self._map(state, number)
-            check_skipped(number, [r.statistics for r in _map_results(done)])
+            done = self._map(before)
+            check_skipped(before.round + 1, [r.statistics for r in _map_results(done)])
         with _timed(clock, "reduce"):
-            reduction = self._reduce(state, done)
-            state = self._next(state, number, reduction, done)
+            reduction = self._reduce(before, done)
+            state = self._next(before, reduction, done)
         with _timed(clock, "validation"):
-            state, validation = self._validate(state)
-        entry = _metrics(number, done, reduction, validation)
+            state, validation = self._validate(state, before)
+        entry = _metrics(state, done, reduction, validation)
         state = dataclasses.replace(state, metrics_bytes=self._metrics.write(entry))
         with _timed(clock, "checkpoint"):
             self._checkpoint(state)
-        self._log_round(number, clock, done, entry)
+        self._log_round(state.round, clock, done, entry)
+        self._end_on_console(state, entry)
         return state
 
-    def _steps(self, epoch: int) -> int:
+    def _begin_on_console(self, state: RunState) -> None:
+        """A bar for the epoch, or for the epochs of this round."""
+        if state.first == 0 or not self._steps:
+            epochs = range(state.epoch, state.epoch + self._plan.config.mapreduce.local_epochs)
+            self._steps = sum(map(self._epoch_steps, epochs))
+            self._steps_done = state.first * self._plan.slots
+        self._console.round_begin(state.round + 1, self._plan.rounds, self._steps, self._steps_done)
+
+    def _epoch_steps(self, epoch: int) -> int:
         """Batches of an epoch over all slots, for the bar; about as many, with a frame limit."""
         if not curriculum_holds_back(self._plan.config.batches, epoch):
             return sum(self._plan.epoch.steps)
@@ -149,20 +159,21 @@ class Master:
         slots = epoch_of_slots(self._plan.config, lengths, epoch)
         return sum(len(slot.batches) for _, slot in slots)
 
-    def _map(self, state: RunState, number: int) -> dict[TaskKey, Done]:
+    def _map(self, state: RunState) -> dict[TaskKey, Done]:
         """Shuffle, shard, and train every slot on its shard."""
         indices = self._plan.train.indices
-        seed, epoch = self._plan.config.run.seed, number  # a round is an epoch
-        shards = epoch_shards(self._store.lengths[indices], self._plan.slots, seed, epoch)
-        model = prefixed("model/", state.model)
+        lengths, seed = self._store.lengths[indices], self._plan.config.run.seed
+        shards = epoch_shards(lengths, self._plan.slots, seed, state.epoch)
         tasks = [
             MapTask(
-                round=number,
+                round=state.round + 1,
                 slot=slot,
                 attempt=1,
-                epoch=epoch,
+                epoch=state.epoch,
+                first=state.first,
+                drops=state.drops,
                 arrays={
-                    **model,
+                    **prefixed("model/", self._rule.start(state.model, state.rule, slot)),
                     **prefixed("state/", state.slots.get(slot, {})),
                     "shard": indices[shard],
                 },
@@ -176,14 +187,15 @@ class Master:
             Contribution(result.slot, result.weight, under("model/", result.arrays))
             for result in _map_results(done)
         ]
-        reduction = self._rule.apply(state.model, state.rule, contributions)
+        rate = _learning_rate(done)
+        reduction = self._rule.apply(state.model, state.rule, contributions, rate)
         for rejected in reduction.rejected:
             log.warning("slot %d left out: %s", rejected.slot, rejected.reason)
             self._console.note(f"slot {rejected.slot} left out of the mean: {rejected.reason}")
         return reduction
 
     def _next(
-        self, state: RunState, number: int, reduction: Reduction, done: Mapping[TaskKey, Done]
+        self, state: RunState, reduction: Reduction, done: Mapping[TaskKey, Done]
     ) -> RunState:
         """The state after the reduce. A slot that was left out starts its optimizer anew."""
         bad = {rejected.slot for rejected in reduction.rejected}
@@ -192,24 +204,31 @@ class Master:
             for result in _map_results(done)
             if result.slot not in bad
         ]
-        policy = self._plan.config.optimizer.optimizer_state
+        config = self._plan.config
+        policy = config.optimizer.optimizer_state
+        steps = max(result.statistics["epoch_steps"] for result in _map_results(done))
+        epoch, first = runstate.next_window(config.mapreduce, state.epoch, state.first, steps)
         return dataclasses.replace(
             state,
-            round=number,
+            round=state.round + 1,
+            epoch=epoch,
+            first=first,
             model=reduction.model,
             rule=reduction.state,
             slots=runstate.next_slots(policy, states, self._plan.slots),
         )
 
-    def _validate(self, state: RunState) -> tuple[RunState, Validation | None]:
+    def _validate(self, state: RunState, before: RunState) -> tuple[RunState, Validation | None]:
         """Score the global model on all validation sequences, every ``--validate-every`` epochs.
 
         And in the last planned round, so that a run which ends as planned has a score of its last
         model. A run that is made longer afterwards keeps that line, one more than a run that was
         planned as long; the models of all rounds are the same.
         """
-        last = state.round >= self._plan.rounds
-        if state.round % self._plan.config.run.validate_every and not last:
+        config = self._plan.config
+        every = config.run.validate_every
+        due = before.epochs_done // every < state.epochs_done // every
+        if not due and runstate.planned_end(state, config.stop) is None:
             return state, None
         indices = self._plan.validation.indices
         positions = deal_by_length(self._store.lengths[indices], self._plan.slots)
@@ -224,7 +243,8 @@ class Master:
         validation = runstate.summarize(
             len(indices), [(at, r) for at, r in scored if isinstance(r, ScoreResult)]
         )
-        return state.validated(validation), validation
+        plateau = config.optimizer.plateau_validations
+        return state.validated(validation, plateau), validation
 
     def _checkpoint(self, state: RunState) -> None:
         """Save the state if it is the best, or due by rounds or time."""
@@ -252,7 +272,7 @@ class Master:
     def _log_round(
         self, number: int, clock: Clock, done: Mapping[TaskKey, Done], entry: dict[str, Any]
     ) -> None:
-        """Tell times to events.jsonl and results to the console."""
+        """Tell times to events.jsonl."""
         self._elapsed += clock.training
         self._events.write(
             {
@@ -264,6 +284,12 @@ class Master:
                 "tasks": [_timeline(key, d) for key, d in done.items()],
             }
         )
+
+    def _end_on_console(self, state: RunState, entry: dict[str, Any]) -> None:
+        """A line where an epoch ends or something was validated; else the bar goes on."""
+        self._steps_done += entry["steps"]
+        if state.first > 0 and entry["validation"] is None:
+            return
         validation = entry["validation"] or {"loss": None, "label_error": None}
         self._console.round_end(
             RoundLine(
@@ -303,26 +329,37 @@ def _map_results(done: Mapping[TaskKey, Done]) -> list[MapResult]:
     return [result for result in results if isinstance(result, MapResult)]
 
 
+def _learning_rate(done: Mapping[TaskKey, Done]) -> float:
+    """Of the last step of the lowest slot that had one."""
+    statistics = [result.statistics for result in _map_results(done)]
+    return next(float(s["learning_rate"]) for s in statistics if s["steps"])
+
+
 def _metrics(
-    number: int,
+    after: RunState,
     done: Mapping[TaskKey, Done],
     reduction: Reduction,
     validation: Validation | None,
 ) -> dict[str, Any]:
     """A round's line in metrics.jsonl: results only, so that equal runs give equal bytes.
 
-    The learning rate is that of the last step of the lowest slot that had one.
+    ``epoch`` is the one that the round ended in, ``epochs_done`` counts the part of it that is
+    done, in batches of the slot that has most.
     """
     results = _map_results(done)
     statistics = [result.statistics for result in results]
     sums = [s["loss_sum"] for s in statistics]
     sequences = sum(s["sequences"] for s in statistics)
+    whole = after.first == 0
+    part = 0.0 if whole else after.first / max(s["epoch_steps"] for s in statistics)
     return {
-        "round": number,
-        "epoch": number,
+        "round": after.round,
+        "epoch": after.epochs_done if whole else after.epoch,
+        "epochs_done": after.epochs_done + part,
         "train_loss": None if None in sums else sum(sums) / sequences,
-        "learning_rate": next(s["learning_rate"] for s in statistics if s["steps"]),
+        "learning_rate": _learning_rate(done),
         "weights": [result.weight for result in results],
+        "steps": sum(s["steps"] for s in statistics),
         "skipped_steps": sum(s["skipped_steps"] for s in statistics),
         "held_back": sum(s["held_back"] for s in statistics),
         "rejected": [dataclasses.asdict(r) for r in reduction.rejected],

@@ -24,24 +24,36 @@ def build_optimizer(
 ) -> torch.optim.Optimizer:
     """The optimizer that ``options`` name, at its peak learning rate."""
     rate, decay = options.learning_rate, options.weight_decay
-    if options.optimizer == "sgd":
-        return torch.optim.SGD(parameters, rate, momentum=options.momentum, weight_decay=decay)
-    kind = torch.optim.AdamW if options.optimizer == "adamw" else torch.optim.Adam
-    return kind(parameters, rate, weight_decay=decay)
+    match options.optimizer:
+        case "sgd":
+            return torch.optim.SGD(parameters, rate, momentum=options.momentum, weight_decay=decay)
+        case "rmsprop":
+            return torch.optim.RMSprop(
+                parameters, rate, momentum=options.momentum, weight_decay=decay
+            )
+        case "adadelta":
+            return torch.optim.Adadelta(parameters, rate, weight_decay=decay)
+        case "adamw":
+            return torch.optim.AdamW(parameters, rate, weight_decay=decay)
+        case _:
+            return torch.optim.Adam(parameters, rate, weight_decay=decay)
 
 
-def learning_rate(options: OptimizerConfig, epochs_done: float) -> float:
+def learning_rate(options: OptimizerConfig, epochs_done: float, drops: int = 0) -> float:
     """The learning rate of a step: a pure function, so that slots and resumed runs agree.
 
     Args:
         options: Peak, schedule, warm-up, and the horizon, which the plan has resolved.
         epochs_done: Epochs before the step, with the part of the current one. From the horizon
             on, the rate stays as it is there.
+        drops: So many plateaus have been met so far.
     """
     if options.horizon is None:
         raise ValueError("expected a resolved horizon, got None: pass the plan's config")
     done = min(epochs_done, options.horizon)
     warm = _warmup(options.warmup, done)
+    if options.schedule == "plateau":
+        return options.learning_rate * warm * float(options.step_factor**drops)
     return options.learning_rate * warm * _schedule(options, options.horizon, done)
 
 

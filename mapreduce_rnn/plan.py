@@ -27,6 +27,7 @@ from mapreduce_rnn.epochs import (
     slot_epoch,
 )
 from mapreduce_rnn.errors import StoreError, UsageError
+from mapreduce_rnn.reduce import resolved_options
 from mapreduce_rnn.scoring import best_constant_output
 from mapreduce_rnn.text import counted
 
@@ -70,7 +71,8 @@ class Plan:
     train: Usable
     validation: Usable
     epoch: Epoch
-    rounds: int  # the last round, unless another stop comes first
+    rounds: int  # until --epochs or --rounds; about, where epochs differ in their batches
+    trainable: frozenset[str]  # names of the model's arrays that optimizers step on
     parameters: int  # numbers in the model
     model_bytes: int
     constant_label_error: float | None  # of the best constant output on the validation labels
@@ -143,8 +145,10 @@ def resolve_config(config: TrainConfig, *, slots: int, threads: int, device: str
             runs both directions of a packed batch at once (not measured here).
 
     Raises:
-        UsageError: ``--bucket-cost`` is none of its forms.
+        UsageError: ``--bucket-cost`` is none of its forms, the reduce rule has no such options, or
+            rounds do not fit into epochs.
     """
+    _check_rounds(config)
     if config.batches.bucket_cost != MEASURED:
         cost_of(config.batches)
     replace = dataclasses.replace
@@ -155,10 +159,24 @@ def resolve_config(config: TrainConfig, *, slots: int, threads: int, device: str
         run = replace(run, threads=threads)
     if mapreduce.map_tasks is None:
         mapreduce = replace(mapreduce, map_tasks=slots)
+    mapreduce = replace(mapreduce, reduce_option=resolved_options(mapreduce))
     optimizer = config.optimizer
     if optimizer.horizon is None:
         optimizer = replace(optimizer, horizon=float(config.stop.epochs))
     return replace(config, model=model, run=run, mapreduce=mapreduce, optimizer=optimizer)
+
+
+def _check_rounds(config: TrainConfig) -> None:
+    mapreduce, epochs = config.mapreduce, config.stop.epochs
+    if mapreduce.sync_steps is not None and mapreduce.local_epochs > 1:
+        raise UsageError(
+            "a round is a part of an epoch (--sync-steps) or several epochs (--local-epochs), not "
+            "both: leave out one"
+        )
+    if epochs % mapreduce.local_epochs:
+        raise UsageError(
+            f"--epochs must be a multiple of --local-epochs {mapreduce.local_epochs}, got {epochs}"
+        )
 
 
 def with_bucket_cost(config: TrainConfig, cost: str) -> TrainConfig:
@@ -168,13 +186,19 @@ def with_bucket_cost(config: TrainConfig, cost: str) -> TrainConfig:
 
 
 def make_plan(
-    config: TrainConfig, device: str, store: Store, task: Task, model: Mapping[str, np.ndarray]
+    config: TrainConfig,
+    device: str,
+    store: Store,
+    task: Task,
+    model: Mapping[str, np.ndarray],
+    trainable: frozenset[str],
 ) -> Plan:
     """Derive all facts of a run.
 
     Args:
         config: Resolved by :func:`resolve_config`, its bucket cost measured by now.
         model: The initial model, by name; only sizes are read.
+        trainable: Names of those arrays that optimizers step on.
 
     Raises:
         StoreError: A split is empty or no sequence of it can be trained.
@@ -187,13 +211,15 @@ def make_plan(
     automatic = not isinstance(config.batches.buckets, int)
     if automatic:
         config = with_buckets(config, choice.n_buckets)
+    epoch = _first_epoch(config, lengths, choice, automatic)
     plan = Plan(
         config=config,
         device=device,
         train=train,
         validation=validation,
-        epoch=_first_epoch(config, lengths, choice, automatic),
-        rounds=min(config.stop.epochs, config.stop.rounds or config.stop.epochs),
+        epoch=epoch,
+        rounds=_rounds(config, max(epoch.steps)),
+        trainable=trainable,
         parameters=sum(a.size for a in model.values()),
         model_bytes=sum(a.nbytes for a in model.values()),
         constant_label_error=_constant_label_error(store, validation.indices),
@@ -283,6 +309,18 @@ def _first_epoch(
         choice=choice,
         automatic=automatic,
     )
+
+
+def _rounds(config: TrainConfig, epoch_steps: int) -> int:
+    """Rounds until the planned end.
+
+    Args:
+        epoch_steps: Batches in the epoch's longest list of a slot.
+    """
+    mapreduce, stop = config.mapreduce, config.stop
+    windows = 1 if mapreduce.sync_steps is None else -(-epoch_steps // mapreduce.sync_steps)
+    rounds = stop.epochs * windows // mapreduce.local_epochs
+    return min(rounds, stop.rounds or rounds)
 
 
 def _oversized(config: TrainConfig, lengths: NDArray[np.int64]) -> int:

@@ -98,8 +98,8 @@ class Console:
         self._max_seconds = float("inf")
         self._begun = self._round_begun = clock()
         self._total: int | None = None
-        self._round = self._steps = 0
-        self._pace: list[float] = []  # seconds of the last rounds
+        self._round = self._steps = self._done = 0
+        self._pace: list[float] = []  # seconds of the last rounds, without the present one
 
     def start(self, summary: StartSummary) -> None:
         """Say what is going to run."""
@@ -107,29 +107,38 @@ class Console:
         self._max_seconds = summary.stop.max_seconds or float("inf")
         self._say(start_lines(summary))
 
-    def round_begin(self, round: int, total: int | None, steps: int) -> None:
-        """``round`` of ``total`` (None: open end) begins; all slots together run ``steps``."""
-        if not self._pace:
+    def round_begin(self, round: int, total: int | None, steps: int, done: int = 0) -> None:
+        """``round`` of ``total`` (None: open end) begins.
+
+        Args:
+            steps: Batches of all slots together until the next line: of the round, or of the
+                epoch where that takes several rounds.
+            done: Those of them that earlier rounds have done.
+        """
+        now = self._clock()
+        if self._round == 0:
             self._say([_HEADER])
-        self._round, self._total, self._steps = round, total, steps
-        self._round_begun = self._clock()
-        if self._live:
+        else:
+            self._pace = [*self._pace, now - self._round_begun][1 - _RECENT :]
+        self._round, self._total, self._steps, self._done = round, total, steps, done
+        self._round_begun = now
+        if self._live and self._bar is None:
             self._bar = _bar(self._out, self._of_total(), steps)
 
     def round_progress(self, steps: int) -> None:
         """``steps`` batches are done in this round; fewer than before if a worker was lost."""
         if self._bar is not None:
-            self._bar.update(min(steps, self._steps) - self._bar.n)
+            self._bar.update(min(self._done + steps, self._steps) - self._bar.n)
 
     def round_end(self, line: RoundLine) -> None:
-        """One line on the round, in place of its bar."""
+        """One line on the round, or on the last of an epoch, in place of the bar."""
         self._close_bar()
         seconds = self._clock() - self._round_begun
-        self._pace = [*self._pace, seconds][-_RECENT:]
+        pace = fmean([*self._pace, seconds])
         self._say([_COLUMNS.format(
             self._of_total(), line.epoch, number(line.train_loss), number(line.validation_loss),
             f"{percent(line.label_error)} / {percent(self._constant)}", f"{seconds:.1f}",
-            duration(self._time_left()),
+            duration(self._time_left(pace)),
         )])  # fmt: skip
 
     def note(self, text: str) -> None:
@@ -148,10 +157,10 @@ class Console:
     def _of_total(self) -> str:
         return f"{self._round}" if self._total is None else f"{self._round}/{self._total}"
 
-    def _time_left(self) -> float | None:
+    def _time_left(self, pace: float) -> float | None:
         budget = self._max_seconds - (self._clock() - self._begun)
         if self._total is not None:
-            budget = min(budget, (self._total - self._round) * fmean(self._pace))
+            budget = min(budget, (self._total - self._round) * pace)
         return max(0.0, budget)
 
     def _say(self, lines: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mapreduce_rnn.config import StopConfig
+from mapreduce_rnn.config import MapReduceConfig, StopConfig
 from mapreduce_rnn.protocol.messages import ScoreResult
 from mapreduce_rnn.reduce import Contribution, average
 from mapreduce_rnn.scoring import label_error
@@ -69,11 +69,14 @@ class RunState:
 
     round: int  # whole rounds done
     model: Arrays
+    epoch: int = 1  # that the next round begins in
+    first: int = 0  # batch of it that the next round begins with
     rule: Arrays = field(default_factory=dict)  # state of the reduce rule
     slots: Mapping[int, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
     # local optimizer state by slot
     best: Best | None = None
     waited: int = 0  # validations since the best
+    drops: int = 0  # plateaus met: each time that many validations brought no new best
     last_loss: float | None = None  # of the newest validation
     metrics_bytes: int = 0  # of metrics.jsonl up to this round
 
@@ -82,14 +85,24 @@ class RunState:
         """Whether this state's model is the best so far."""
         return self.best is not None and self.best.round == self.round
 
-    def validated(self, validation: Validation) -> RunState:
-        """The state after its model was scored."""
+    @property
+    def epochs_done(self) -> int:
+        """Whole epochs done."""
+        return self.epoch - 1
+
+    def validated(self, validation: Validation, plateau: int) -> RunState:
+        """The state after its model was scored.
+
+        Args:
+            plateau: Validations in a row without a new best that count as a plateau.
+        """
         loss = validation.loss
-        state = dataclasses.replace(self, last_loss=loss, waited=self.waited + 1)
         if math.isfinite(loss) and (self.best is None or loss < self.best.loss):
             best = Best(self.round, loss, validation.label_error)
-            state = dataclasses.replace(state, best=best, waited=0)
-        return state
+            return dataclasses.replace(self, last_loss=loss, best=best, waited=0)
+        waited = self.waited + 1
+        drops = self.drops + (waited % plateau == 0)
+        return dataclasses.replace(self, last_loss=loss, waited=waited, drops=drops)
 
     def arrays(self) -> Arrays:
         """Everything but the model as named arrays: ``rule/<name>``, ``slot-<k>/<name>``."""
@@ -104,7 +117,10 @@ class RunState:
     def content(self) -> dict[str, Any]:
         """Everything but the arrays as strict JSON values."""
         return {
+            "epoch": self.epoch,
+            "first": self.first,
             "best": None if self.best is None else dataclasses.asdict(self.best),
+            "drops": self.drops,
             "waited": self.waited,
             "last_loss": _finite(self.last_loss),
             "metrics_bytes": self.metrics_bytes,
@@ -140,10 +156,13 @@ def restore(round: int, model: Arrays, arrays: Arrays, content: Mapping[str, Any
     return RunState(
         round=round,
         model=model,
+        epoch=content["epoch"],
+        first=content["first"],
         rule=rule,
         slots={int(group.removeprefix("slot-")): named for group, named in groups.items()},
         best=None if content["best"] is None else Best(**content["best"]),
         waited=content["waited"],
+        drops=content["drops"],
         last_loss=content["last_loss"],
         metrics_bytes=content["metrics_bytes"],
     )
@@ -153,15 +172,36 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def stop_reason(state: RunState, stop: StopConfig, rounds: int, seconds: float) -> str | None:
+def next_window(
+    options: MapReduceConfig, epoch: int, first: int, epoch_steps: int
+) -> tuple[int, int]:
+    """Epoch and first batch of the round after one that began at ``epoch`` and ``first``.
+
+    Args:
+        epoch_steps: Batches in the epoch's longest list of a slot.
+    """
+    if options.sync_steps is not None and first + options.sync_steps < epoch_steps:
+        return epoch, first + options.sync_steps
+    return epoch + options.local_epochs, 0
+
+
+def planned_end(state: RunState, stop: StopConfig) -> str | None:
+    """Why the run is over as planned, in words; None while it goes on."""
+    if state.epochs_done >= stop.epochs:
+        return f"{counted(stop.epochs, 'epoch')} done"
+    if stop.rounds is not None and state.round >= stop.rounds:
+        return f"{counted(stop.rounds, 'round')} done"
+    return None
+
+
+def stop_reason(state: RunState, stop: StopConfig, seconds: float) -> str | None:
     """Why the run is over, in words; None while it goes on.
 
     Args:
-        rounds: The last round, from ``--rounds`` and ``--epochs``.
         seconds: Since the master started; looked at between rounds only.
     """
-    if state.round >= rounds:
-        return f"all {rounds} rounds done"
+    if (planned := planned_end(state, stop)) is not None:
+        return planned
     if stop.max_seconds is not None and seconds >= stop.max_seconds:
         return f"{stop.max_seconds:g} s are over"
     loss = state.last_loss

@@ -164,8 +164,8 @@ def dry_run(store: str | Path, config: TrainConfig) -> None:
     if config.batches.bucket_cost == MEASURED:
         console.note("the bucket cost is measured by workers; this plan counts frames")
         config = with_bucket_cost(config, "frames")
-    task, model = _build_model(config, opened)
-    plan = make_plan(config, places[0].kind, opened, task, model)
+    task, model, trainable = _build_model(config, opened)
+    plan = make_plan(config, places[0].kind, opened, task, model, trainable)
     console.start(start_summary(plan, opened, places, run_dir=None, resumed_after=None))
     for note in plan.notes():
         console.note(note)
@@ -237,23 +237,27 @@ def _resolve(config: TrainConfig, console: Console) -> tuple[tuple[Place, ...], 
     return places, config
 
 
-def _build_model(config: TrainConfig, store: Store) -> tuple[Task, Arrays]:
-    """The task and the initial model, built on the CPU. Imports torch, which takes a while."""
+def _build_model(config: TrainConfig, store: Store) -> tuple[Task, Arrays, frozenset[str]]:
+    """The task, the initial model, built on the CPU, and which of its arrays are parameters.
+
+    Imports torch, which takes a while.
+    """
     import torch
 
-    from mapreduce_rnn.reduce.params import module_arrays
+    from mapreduce_rnn.reduce.params import module_arrays, parameter_arrays
     from mapreduce_rnn.tasks import make_task
 
     task = make_task(config, store.meta)
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(model_seed(config.run.seed))
         try:
-            return task, module_arrays(task.build_model())
+            model = task.build_model()
         except RuntimeError as error:  # torch's for memory that is not there
             what = str(error).splitlines()[0]
             raise UsageError(
                 f"a model of this size cannot be built ({what}): lower --units"
             ) from None
+    return task, module_arrays(model), frozenset(parameter_arrays(model))
 
 
 class _Session:
@@ -305,9 +309,10 @@ class _Session:
         with MasterSocket(run_id) as socket, self._pool(socket, run_id, events, signals) as pool:
             if self._config.mapreduce.message_limit is None:
                 pool.start()  # workers and master import torch at the same time
-            task, initial = _build_model(self._config, self._store)
+            task, initial, trainable = _build_model(self._config, self._store)
             config = self._measured(pool, task, initial)
-            plan = make_plan(config, self._places[0].kind, self._store, task, initial)
+            kind = self._places[0].kind
+            plan = make_plan(config, kind, self._store, task, initial, trainable)
             state = resumed or RunState(0, initial)
             folder.write_config(plan.config, self._store_facts(), plan.facts())
             socket.max_bytes = plan.message_bytes

@@ -11,7 +11,7 @@ from mapreduce_rnn.launch.base import Place
 from mapreduce_rnn.plan import Plan
 from mapreduce_rnn.progress import EndSummary, StartSummary
 from mapreduce_rnn.runfolder import BEST_MODEL, METRICS
-from mapreduce_rnn.runstate import RunState
+from mapreduce_rnn.runstate import RunState, planned_end
 from mapreduce_rnn.text import counted, network
 
 
@@ -94,9 +94,10 @@ def _files(best: bool, last_round: int, report: bool) -> list[str]:
 
 
 def _resume_command(run_dir: Path, state: RunState, plan: Plan) -> list[str]:
-    """The command that goes on: where all rounds are done, with twice as many."""
+    """The command that goes on: where all is done as planned, with twice as much."""
     command = ["mapreduce-rnn", "train", "--resume", str(run_dir)]
-    if state.round < plan.rounds:
+    if planned_end(state, plan.config.stop) is None:
         return command
-    option = "--epochs" if plan.config.stop.rounds is None else "--rounds"
-    return [*command, option, str(2 * plan.rounds)]
+    if state.epochs_done >= plan.config.stop.epochs:
+        return [*command, "--epochs", str(2 * state.epochs_done)]
+    return [*command, "--rounds", str(2 * state.round)]

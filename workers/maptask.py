@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from mapreduce_rnn import optim
 from mapreduce_rnn.config import TrainConfig
 from mapreduce_rnn.data.store import Store
-from mapreduce_rnn.epochs import length_batches, slot_epoch
+from mapreduce_rnn.epochs import SlotEpoch, length_batches, slot_epoch
 from mapreduce_rnn.protocol.messages import (
     Arrays,
     MapResult,
@@ -48,6 +48,8 @@ class Context:
     task: Task
     model: nn.Module
     device: torch.device
+    drawn: dict[int, tuple[int, np.ndarray, SlotEpoch]] = field(default_factory=dict)
+    """By slot: epoch, shard, and the batches drawn from it, so as not to draw them every round."""
 
 
 def make_context(config: TrainConfig, store: Store, device: torch.device) -> Context:
@@ -73,22 +75,27 @@ def map_task(context: Context, message: MapTask, on_step: OnStep) -> MapResult:
         The trained parameters, the new optimizer state, the weight (sequence visits whose step
         was applied) and statistics: ``loss_sum`` (sum of per-sequence losses, None when not
         finite), ``sequences``, ``steps``, ``skipped_steps``, ``learning_rate`` (of the last step),
-        ``held_back`` (sequences of the shard that the curriculum keeps out of this epoch).
+        ``held_back`` (sequences of the shard that the curriculum keeps out of this epoch),
+        ``epoch_steps`` (batches of the slot's whole epoch, of which the round may be a window).
     """
     started = time.monotonic()
     load_arrays(context.model, under("model/", message.arrays))
     torch.manual_seed(task_seed(context.config.run.seed, message.round, message.slot))
     trainer = Trainer(context, under("state/", message.arrays))
-    batches, held_back = _batches(context, message.arrays["shard"], message.epoch, message.slot)
-    for done, (batch, padded) in enumerate(batches):
-        trainer.step(batch, padded, epochs_done=message.epoch - 1 + done / len(batches))
-        on_step(done + 1)
+    work = _work(context, message)
+    for done, step in enumerate(work.steps, start=1):
+        trainer.step(step.indices, step.padded, step.epochs_done, message.drops)
+        on_step(done)
     return MapResult(
         round=message.round,
         slot=message.slot,
         attempt=message.attempt,
         weight=trainer.weight,
-        statistics={**trainer.statistics(), "held_back": held_back},
+        statistics={
+            **trainer.statistics(),
+            "held_back": work.held_back,
+            "epoch_steps": work.epoch_steps,
+        },
         seconds=time.monotonic() - started,
         arrays={
             **prefixed("model/", module_arrays(context.model)),
@@ -97,23 +104,54 @@ def map_task(context: Context, message: MapTask, on_step: OnStep) -> MapResult:
     )
 
 
-def _batches(
-    context: Context, shard: np.ndarray, epoch: int, slot: int
-) -> tuple[list[tuple[np.ndarray, int]], int]:
-    """The slot's batches of one epoch in training order, and how many sequences are held back.
+class _Step(NamedTuple):
+    indices: np.ndarray  # int64 (B,), sequences of the store
+    padded: int  # frames that the batch is padded to
+    epochs_done: float  # before the step
 
-    A batch is indices into the store, and the frames that it is padded to.
+
+class _Work(NamedTuple):
+    steps: list[_Step]
+    held_back: int
+    epoch_steps: int
+
+
+def _work(context: Context, message: MapTask) -> _Work:
+    """What a task trains on: a window of its epoch, all of it, or several epochs.
+
+    A slot whose list ends before the window has nothing to do.
     """
+    shard, options = message.arrays["shard"], context.config.mapreduce
     if not len(shard):
-        return [], 0
+        return _Work([], 0, 0)
+    epochs = range(message.epoch, message.epoch + options.local_epochs)
+    drawn = {epoch: _draw(context, shard, epoch, message.slot) for epoch in epochs}
+    steps = [step for epoch, slot in drawn.items() for step in _steps(shard, slot, epoch)]
+    if options.sync_steps is not None:
+        steps = steps[message.first : message.first + options.sync_steps]
+    held_back = sum(slot.held_back for slot in drawn.values())
+    return _Work(steps, held_back, len(drawn[message.epoch].batches))
+
+
+def _draw(context: Context, shard: np.ndarray, epoch: int, slot: int) -> SlotEpoch:
+    """The slot's batches; drawn once where an epoch takes several rounds."""
+    known = context.drawn.get(slot)
+    if known is not None and known[0] == epoch and np.array_equal(known[1], shard):
+        return known[2]
     config = context.config
     lengths = context.store.lengths[shard]
     drawn = slot_epoch(lengths, config.batches, config.run.seed, epoch, slot)
-    batches = [
-        (shard[positions], int(padded))
-        for positions, padded in zip(drawn.batches, drawn.padded, strict=True)
+    if config.mapreduce.sync_steps is not None:
+        context.drawn[slot] = (epoch, np.array(shard), drawn)
+    return drawn
+
+
+def _steps(shard: np.ndarray, drawn: SlotEpoch, epoch: int) -> list[_Step]:
+    batches = zip(drawn.batches, drawn.padded, strict=True)
+    return [
+        _Step(shard[positions], int(padded), epoch - 1 + done / len(drawn.batches))
+        for done, (positions, padded) in enumerate(batches)
     ]
-    return batches, drawn.held_back
 
 
 class Trainer:
@@ -129,15 +167,17 @@ class Trainer:
         self.weight = self._sequences = self._steps = self._skipped = 0
         context.model.train()
 
-    def step(self, indices: np.ndarray, padded: int, epochs_done: float) -> None:
+    def step(self, indices: np.ndarray, padded: int, epochs_done: float, drops: int = 0) -> None:
         """One optimizer step; skipped and counted when the gradient norm is not finite.
 
         Args:
             indices: int64 (B,), sequences of the store.
             padded: Frames that the batch is padded to.
+            epochs_done: Before the step; with ``drops``, what the learning rate depends on.
+            drops: Of the plateau schedule.
         """
         options, model = self._options, self._context.model
-        self._rate = optim.learning_rate(options, epochs_done)
+        self._rate = optim.learning_rate(options, epochs_done, drops)
         optim.set_learning_rate(self._optimizer, self._rate)
         self._optimizer.zero_grad(set_to_none=True)
         losses = self._losses(indices, padded)

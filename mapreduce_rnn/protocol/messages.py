@@ -81,7 +81,9 @@ class MapTask:
     round: int
     slot: int
     attempt: int
-    epoch: int
+    epoch: int  # from 1; the first one of a round of several
+    first: int = 0  # batch of the epoch's list that the round begins with, where it is a window
+    drops: int = 0  # of the learning rate so far, by the plateau schedule
     arrays: Arrays = field(default_factory=dict)
 
     @property
