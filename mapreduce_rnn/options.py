@@ -30,7 +30,9 @@ def _add_option(group: Any, f: Field) -> None:
     if f.type is bool:
         group.add_argument(f.flag, action=argparse.BooleanOptionalAction, **common)
     elif f.type is tuple:  # several times, or several at once
-        group.add_argument(f.flag, type=_comma_separated, action="extend", metavar=f.option.metavar, **common)
+        group.add_argument(
+            f.flag, type=_comma_separated, action="extend", metavar=f.option.metavar, **common
+        )
     else:
         choices = f.option.choices or None
         metavar = None if choices else f.option.metavar or "|".join(["N", *f.option.words])

@@ -39,7 +39,7 @@ def write_run(
             events.write(round_event(n))
         if ended:
             events.write(
-                {"event": "end", "time": 1e9 + 99, "reason": "all epochs done",
+                {"event": "end", "time": 1e9 + 99, "reason": "10 epochs done",
                  "best_round": rounds, "seconds": 9.5 * rounds}
             )  # fmt: skip
     if ended:

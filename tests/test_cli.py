@@ -225,7 +225,7 @@ def test_a_run_leaves_what_the_readme_lists(finished: FinishedRun) -> None:
     assert [line["round"] for line in finished.metrics()] == [1, 2, 3]
     assert all(line["validation"]["sequences"] == 8 for line in finished.metrics())
     assert len(finished.events("round")) == 3
-    assert finished.events("end")[0]["reason"] == "all 3 rounds done"
+    assert finished.events("end")[0]["reason"] == "3 epochs done"
 
 
 def test_the_best_model_is_the_one_of_the_best_round(finished: FinishedRun) -> None:

@@ -50,7 +50,7 @@ def assert_same(a: Message, b: Message) -> None:
 EVERY_KIND = [
     messages.Hello("0.1.0", "cuda:GPU-8932f937", 4711),
     messages.Setup({"run": {"seed": 2**64 - 1, "threads": None}, "devices": ["0", "1"]}, "sha"),
-    MapTask(1, 0, 1, 1, {"model/w": np.ones((2, 3), np.float32)}),
+    MapTask(1, 0, 1, 1, arrays={"model/w": np.ones((2, 3), np.float32)}),
     result(bias=np.arange(3)),
     messages.ScoreTask(1, 0, 1, {"indices": np.arange(4)}),
     messages.ScoreResult(1, 0, 1, 0.5, {"loss": np.zeros(2)}),
@@ -134,12 +134,12 @@ def test_what_would_change_on_the_way_is_refused_by_its_key(statistics: Any, nam
 )
 def test_arrays_that_raw_bytes_cannot_carry_are_refused_by_name(array: Any) -> None:
     with pytest.raises(ProtocolError, match=r"arrays\.model/w: cannot send"):
-        encode(MapTask(1, 0, 1, 1, {"model/w": array}), RUN)
+        encode(MapTask(1, 0, 1, 1, arrays={"model/w": array}), RUN)
 
 
 def test_received_arrays_are_read_only_and_can_be_sent_on_unchanged() -> None:
     torch = pytest.importorskip("torch")
-    sent = MapTask(1, 0, 1, 1, {"model/w": np.arange(4, dtype=np.float32)})
+    sent = MapTask(1, 0, 1, 1, arrays={"model/w": np.arange(4, dtype=np.float32)})
     received = trip(sent)
     array = received.arrays["model/w"]
     with pytest.raises(ValueError, match="WRITEABLE"):
@@ -186,7 +186,7 @@ def test_a_message_over_the_limit_is_refused_at_both_ends_with_both_sizes() -> N
 def test_a_task_of_110_mebibytes_passes() -> None:
     array = np.zeros(110 * 2**18, np.float32)
     array[-1] = 1.0
-    received = trip(MapTask(1, 0, 1, 1, {"model/w": array}))
+    received = trip(MapTask(1, 0, 1, 1, arrays={"model/w": array}))
     assert received.arrays["model/w"][-1] == 1.0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,8 @@ def planned(store: Path, config: TrainConfig) -> Plan:
     config = resolve_config(config, slots=1, threads=1, device="cpu")
     opened = Store.open(store)
     task = make_task(config, opened.meta)
-    return make_plan(config, "cpu", opened, task, module_arrays(task.build_model()))
+    model = module_arrays(task.build_model())
+    return make_plan(config, "cpu", opened, task, model, frozenset(model))
 
 
 def size(message: Message) -> int:
@@ -49,6 +51,32 @@ def test_nothing_is_left_open(plan: Plan) -> None:
     assert config.model.kernel == "padded"
     assert (config.run.threads, config.mapreduce.map_tasks) == (1, 1)
     assert config.optimizer.horizon == config.stop.epochs == plan.rounds
+
+
+@pytest.mark.parametrize(
+    ("options", "rounds"),
+    [({"sync_steps": 3}, 36), ({"sync_steps": 3, "rounds": 7}, 7), ({"local_epochs": 2}, 3)],
+)
+def test_rounds_are_counted_ahead(store: Path, options: dict[str, int], rounds: int) -> None:
+    """16 batches a slot and epoch."""
+    small = {"units": 2, "batch_size": 1, "epochs": 6, "map_tasks": 2}
+    assert planned(store, override(TrainConfig(), small | options, "test")).rounds == rounds
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sync_steps": 3, "local_epochs": 2}, "not both"),
+        ({"epochs": 5, "local_epochs": 2}, "multiple of --local-epochs 2, got 5"),
+        ({"reduce_option": ("eta=0.5",)}, "mean has no option 'eta'"),
+    ],
+)
+def test_rounds_that_cannot_be_are_refused_before_anything_starts(
+    options: dict[str, Any], message: str
+) -> None:
+    config = override(TrainConfig(), options, "test")
+    with pytest.raises(UsageError, match=message):
+        resolve_config(config, slots=2, threads=1, device="cpu")
 
 
 def test_the_number_of_buckets_is_a_number_in_the_plan(store: Path) -> None:

@@ -25,7 +25,7 @@ START = StartSummary(
     constant_label_error=0.931, stop=StopConfig(epochs=30), run_dir=Path("runs/demo"),
 )  # fmt: skip
 END = EndSummary(
-    reason="all 10 epochs done", seconds=95.3, best_round=10, best_loss=9.131,
+    reason="10 epochs done", seconds=95.3, best_round=10, best_loss=9.131,
     best_label_error=0.352, run_dir=Path("runs/demo"),
     files=("model.safetensors (best)", "checkpoints/round-000010 (last)", "metrics.jsonl",
            "report.html"),

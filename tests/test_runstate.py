@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from mapreduce_rnn import runstate
-from mapreduce_rnn.config import StopConfig
+from mapreduce_rnn.config import MapReduceConfig, StopConfig
 from mapreduce_rnn.protocol.messages import ScoreResult
 from mapreduce_rnn.reduce import Contribution
 from mapreduce_rnn.runstate import Best, RunState, Validation
@@ -19,9 +20,9 @@ def validated(*losses: float | None) -> RunState:
     """The state after rounds with these validation losses; None: a round without validation."""
     state = RunState(0, {})
     for round, loss in enumerate(losses, 1):
-        state = dataclasses.replace(state, round=round)
+        state = dataclasses.replace(state, round=round, epoch=round + 1)
         if loss is not None:
-            state = state.validated(Validation(loss, 0.5, 1, 2, 3))
+            state = state.validated(Validation(loss, 0.5, 1, 2, 3), plateau=2)
     return state
 
 
@@ -34,8 +35,8 @@ def test_the_best_is_the_earliest_of_equal_ones_and_never_nan_or_missing() -> No
 def test_a_state_survives_the_way_through_a_checkpoint() -> None:
     """Names of the model's parameters may hold slashes."""
     state = RunState(
-        7, {"w": np.ones(2)}, {"momentum/w": np.zeros(2)}, {3: {"w/exp_avg": np.ones(1)}},
-        Best(4, 0.5, None), waited=2, last_loss=0.75, metrics_bytes=99,
+        7, {"w": np.ones(2)}, 3, 20, {"momentum/w": np.zeros(2)}, {3: {"w/exp_avg": np.ones(1)}},
+        Best(4, 0.5, None), waited=2, drops=1, last_loss=0.75, metrics_bytes=99,
     )  # fmt: skip
     again = runstate.restore(7, state.model, state.arrays(), state.content())
     assert again == state
@@ -44,8 +45,9 @@ def test_a_state_survives_the_way_through_a_checkpoint() -> None:
 @pytest.mark.parametrize(
     ("state", "stop", "seconds", "reason"),
     [
-        (validated(3, 2), StopConfig(), 5.0, None),
-        (validated(3, 2, 1), StopConfig(), 5.0, "all 3 rounds done"),
+        (validated(3, 2), StopConfig(epochs=3), 5.0, None),
+        (validated(3, 2, 1), StopConfig(epochs=3), 5.0, "3 epochs done"),
+        (validated(3), StopConfig(rounds=1), 5.0, "1 round done"),
         (validated(3), StopConfig(max_seconds=5.0), 5.0, "5 s are over"),
         (validated(3), StopConfig(target_loss=3.0), 0.0, "validation loss 3 reached the target 3"),
         (validated(math.nan), StopConfig(target_loss=3.0), 0.0, None),
@@ -56,7 +58,32 @@ def test_a_state_survives_the_way_through_a_checkpoint() -> None:
 def test_a_run_stops_for_the_first_reason_there_is(
     state: RunState, stop: StopConfig, seconds: float, reason: str | None
 ) -> None:
-    assert runstate.stop_reason(state, stop, rounds=3, seconds=seconds) == reason
+    assert runstate.stop_reason(state, stop, seconds) == reason
+
+
+def test_each_plateau_is_a_drop_of_the_learning_rate() -> None:
+    assert validated(3, 4, 4).drops == 1  # two validations without a new best
+    assert validated(3, 4, 4, 4).drops == 1
+    assert validated(3, 4, math.nan, 4, 3).drops == 2
+    assert validated(3, 4, 2, 4).drops == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "rounds"),
+    [
+        ({}, [(1, 0), (2, 0), (3, 0)]),
+        ({"sync_steps": 4}, [(1, 0), (1, 4), (1, 8), (2, 0), (2, 4)]),
+        ({"sync_steps": 5}, [(1, 0), (1, 5), (2, 0)]),
+        ({"sync_steps": 99}, [(1, 0), (2, 0)]),
+        ({"local_epochs": 3}, [(1, 0), (4, 0), (7, 0)]),
+    ],
+)
+def test_rounds_are_windows_of_an_epoch_or_several_epochs(
+    options: dict[str, int], rounds: list[tuple[int, int]]
+) -> None:
+    """Epochs of 10 batches."""
+    for before, after in pairwise(rounds):
+        assert runstate.next_window(MapReduceConfig(**options), *before, epoch_steps=10) == after
 
 
 def test_scores_are_put_in_the_order_of_the_sequences_before_they_are_summed() -> None:

@@ -66,7 +66,7 @@ def test_messages_pass_both_ways(master: MasterSocket, worker: WorkerChannel) ->
     worker.send(Hello("0.1.0", "cpu", 42))
     name, hello = hear(master, lambda _, message: isinstance(message, Hello))
     assert (name, hello) == ("0.1", Hello("0.1.0", "cpu", 42))
-    assert master.send("0.1", MapTask(1, 0, 1, 1, {"model/w": np.arange(3.0)}))
+    assert master.send("0.1", MapTask(1, 0, 1, 1, arrays={"model/w": np.arange(3.0)}))
     task = worker.receive(PATIENCE)
     assert isinstance(task, MapTask)
     assert task.arrays["model/w"].tolist() == [0.0, 1.0, 2.0]
