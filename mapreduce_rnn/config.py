@@ -7,6 +7,7 @@ fields below: a field's metadata holds its help text, the reason for its default
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -364,6 +365,7 @@ class Field:
         return f"{self.option.help} (default {shown}: {self.option.why})"
 
 
+@functools.cache
 def fields() -> tuple[Field, ...]:
     """All options in the order of their definition."""
     return tuple(
