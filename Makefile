@@ -32,6 +32,7 @@ bench: $(STORE)
 	$(BIN)/python benchmarks/bucketing.py
 	$(BIN)/python benchmarks/sampler.py
 	$(BIN)/python benchmarks/padding.py --data $(STORE)
+	$(BIN)/python benchmarks/epoch_time.py
 
 # Build the wheel and train two rounds with it, installed in a venv of its own, from a folder full
 # of files that a careless import would pick up.
