@@ -31,6 +31,7 @@ bench: $(STORE)
 	$(BIN)/python benchmarks/overhead.py --data $(STORE)
 	$(BIN)/python benchmarks/bucketing.py
 	$(BIN)/python benchmarks/sampler.py
+	$(BIN)/python benchmarks/buckets_auto.py --data $(STORE)
 	$(BIN)/python benchmarks/padding.py --data $(STORE)
 	$(BIN)/python benchmarks/epoch_time.py
 
