@@ -31,7 +31,9 @@ bench: $(STORE)
 	$(BIN)/python benchmarks/overhead.py --data $(STORE)
 	$(BIN)/python benchmarks/bucketing.py
 	$(BIN)/python benchmarks/sampler.py
+	$(BIN)/python benchmarks/buckets_auto.py --data $(STORE)
 	$(BIN)/python benchmarks/padding.py --data $(STORE)
+	$(BIN)/python benchmarks/epoch_time.py
 
 # Build the wheel and train two rounds with it, installed in a venv of its own, from a folder full
 # of files that a careless import would pick up.
