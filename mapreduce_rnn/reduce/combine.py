@@ -96,7 +96,9 @@ def blocks(size: int) -> Iterator[slice]:
 
 def all_finite(values: Array) -> bool:
     """Whether all floats are finite. Their sum tells most times, in a single pass."""
-    return math.isfinite(values.sum()) or bool(np.isfinite(values).all())
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = values.sum()
+    return math.isfinite(total) or bool(np.isfinite(values).all())
 
 
 def is_float(array: Array) -> bool:
