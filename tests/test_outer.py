@@ -121,9 +121,8 @@ def test_buffers_become_the_mean_without_an_outer_step(name: str) -> None:
 
     chosen = rule(name)
     start = model(5.0, 0)
-    reduction = chosen.apply(
-        start, chosen.init(value(5.0)), contributions(model(0.0, 1), model(2.0, 2)), 0.1
-    )
+    state = chosen.init({**value(5.0), "count": np.array(0)})  # no outer step for integers
+    reduction = chosen.apply(start, state, contributions(model(0.0, 1), model(2.0, 2)), 0.1)
     assert reduction.model["running_mean"].tolist() == [1.0]
     assert (reduction.model["count"].dtype, reduction.model["count"].item()) == (np.int64, 2)
     assert {key.partition("/")[2] for key in reduction.state} == {"w"}
