@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -51,6 +51,7 @@ FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
 @given(st.lists(st.tuples(FINITE, FINITE, FINITE), min_size=1, max_size=20))
+@example([(0.0, -0.0, -0.0), (0.0, -0.0, -0.0), (-1.0, -0.0, 0.0)])
 def test_momentum_0_1_is_the_mean_whatever_the_numbers(rows: list[tuple[float, ...]]) -> None:
     start, *returned = ({"w": column} for column in np.array(rows, np.float32).T)
     chosen = rule("momentum", "eta=0")
@@ -120,9 +121,8 @@ def test_buffers_become_the_mean_without_an_outer_step(name: str) -> None:
 
     chosen = rule(name)
     start = model(5.0, 0)
-    reduction = chosen.apply(
-        start, chosen.init(value(5.0)), contributions(model(0.0, 1), model(2.0, 2)), 0.1
-    )
+    state = chosen.init({**value(5.0), "count": np.array(0)})  # no outer step for integers
+    reduction = chosen.apply(start, state, contributions(model(0.0, 1), model(2.0, 2)), 0.1)
     assert reduction.model["running_mean"].tolist() == [1.0]
     assert (reduction.model["count"].dtype, reduction.model["count"].item()) == (np.int64, 2)
     assert {key.partition("/")[2] for key in reduction.state} == {"w"}

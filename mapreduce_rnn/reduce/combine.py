@@ -27,12 +27,15 @@ from mapreduce_rnn.reduce.base import (
 Array = NDArray[Any]
 Float64 = NDArray[np.float64]
 
-OfBlock = Callable[[Sequence[Array], Sequence[float]], Float64]
+OfBlock = Callable[[Sequence[Array], Sequence[float], Float64], Float64]
 """What a rule makes of N values at each of B positions.
 
-Gets the slots' (B,) floats in slot order, which it must not change, and their N weights, which sum
-to 1; gives (B,), not finite where one of the values is not.
+Gets the slots' (B,) floats in slot order, which it must not change; their N weights, which sum to
+1; and room to compute in, (SCRATCH_ROWS, B), where the result may lie: fresh memory for each block
+would cost a fifth of the time. Gives (B,), not finite where one of the values is not.
 """
+
+SCRATCH_ROWS = 3
 
 _BLOCK = 1 << 15  # positions reduced at a time: a few float64 rows of 256 kB stay in the cache
 
@@ -75,11 +78,12 @@ def blockwise(
         The result in ``dtype``, and the positions of the arrays that are not finite everywhere.
     """
     result = np.empty(arrays[0].size, dtype)
+    scratch = np.empty((SCRATCH_ROWS, min(result.size, _BLOCK)))
     bad: set[int] = set()
     with np.errstate(invalid="ignore", over="ignore"):
         for at in blocks(result.size):
             pieces = [array[at] for array in arrays]
-            result[at] = values = of_block(pieces, weights)
+            result[at] = values = of_block(pieces, weights, scratch[:, : pieces[0].size])
             if not all_finite(values):
                 bad |= {i for i, piece in enumerate(pieces) if not all_finite(piece)}
     return result, bad
@@ -92,7 +96,9 @@ def blocks(size: int) -> Iterator[slice]:
 
 def all_finite(values: Array) -> bool:
     """Whether all floats are finite. Their sum tells most times, in a single pass."""
-    return math.isfinite(values.sum()) or bool(np.isfinite(values).all())
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = values.sum()
+    return math.isfinite(total) or bool(np.isfinite(values).all())
 
 
 def is_float(array: Array) -> bool:

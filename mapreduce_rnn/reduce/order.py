@@ -55,11 +55,13 @@ class OrderRule(Rule):
         reduced, rejected = combine(model, contributions, self._of_block)
         return Reduction(reduced, {}, rejected)
 
-    def _of_block(self, values: Sequence[Array], weights: Sequence[float]) -> Float64:
+    def _of_block(
+        self, values: Sequence[Array], weights: Sequence[float], scratch: Float64
+    ) -> Float64:
         rows = np.array(values, np.float64)
         if not all_finite(rows):  # sorting would put it where it is cut off
             return np.full(rows.shape[1], np.nan)
         rows.sort(axis=0)
         cut = self.cut(len(rows))
         left = rows[cut : len(rows) - cut]
-        return weighted_mean(list(left), [1 / len(left)] * len(left))
+        return weighted_mean(list(left), [1 / len(left)] * len(left), scratch)

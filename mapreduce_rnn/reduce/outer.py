@@ -100,7 +100,8 @@ class OuterRule(Rule):
             for at in blocks(mean.size):
                 change = mean[at].astype(np.float64) - start[at]
                 step, moments = self.step(change, [moment[at] for moment in old], learning_rate)
-                moved[at] = mean[at] - (change - step)
+                # + 0.0 turns a negative zero, of G = -0.0, into one that leaves a mean of -0.0
+                moved[at] = mean[at] - (change - step + 0.0)
                 for array, moment in zip(new, moments, strict=True):
                     array[at] = moment
         return moved, new
