@@ -11,6 +11,7 @@ from torch import nn
 
 from mapreduce_rnn.config import OptimizerConfig
 from mapreduce_rnn.errors import CheckpointError
+from mapreduce_rnn.reduce.params import tensor_array
 
 Arrays = dict[str, np.ndarray]
 
@@ -105,7 +106,7 @@ def optimizer_arrays(model: nn.Module, optimizer: torch.optim.Optimizer) -> Arra
     and going on gives the same bytes as never having saved.
     """
     return {
-        f"{name}/{key}": np.array(value.detach().cpu().numpy())
+        f"{name}/{key}": tensor_array(value)
         for name, parameter in model.named_parameters()
         for key, value in optimizer.state.get(parameter, {}).items()
         if value is not None
@@ -138,4 +139,4 @@ def _state_tensor(name: str, array: np.ndarray, parameter: nn.Parameter) -> torc
             f"optimizer state {name}: expected shape {tuple(parameter.shape)}, "
             f"got {tuple(tensor.shape)}"
         )
-    return tensor.to(parameter.device)
+    return tensor.to(parameter.device, parameter.dtype)

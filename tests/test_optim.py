@@ -20,28 +20,32 @@ from mapreduce_rnn.optim import (
     set_learning_rate,
 )
 
-schedules = st.sampled_from(["constant", "cosine", "step"])
+schedules = st.sampled_from(["constant", "cosine", "step", "plateau"])
 OPTIMIZERS = [
     OptimizerConfig(optimizer="adam"),
     OptimizerConfig(optimizer="adamw", weight_decay=0.1),
     OptimizerConfig(optimizer="sgd", learning_rate=0.05, weight_decay=0.01),
     OptimizerConfig(optimizer="sgd", momentum=0.0),
+    OptimizerConfig(optimizer="rmsprop", momentum=0.5),
+    OptimizerConfig(optimizer="adadelta", learning_rate=1.0),
 ]
 each_optimizer = pytest.mark.parametrize(
-    "options", OPTIMIZERS, ids=["adam", "adamw", "sgd-momentum", "sgd"]
+    "options",
+    OPTIMIZERS,
+    ids=["adam", "adamw", "sgd-momentum", "sgd", "rmsprop", "adadelta"],
 )
 
 
-def new_model() -> nn.Module:
+def new_model(dtype: torch.dtype = torch.float32) -> nn.Module:
     torch.manual_seed(3)
-    return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+    return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)).to(dtype)
 
 
 def steps(model: nn.Module, optimizer: torch.optim.Optimizer, which: range) -> None:
     for k in which:
         optimizer.zero_grad()
         x = torch.randn(5, 4, generator=torch.Generator().manual_seed(k))
-        model(x).square().sum().backward()
+        model(x.to(next(model.parameters()).dtype)).square().sum().backward()
         optimizer.step()
 
 
@@ -52,11 +56,14 @@ def options_of(schedule: str, horizon: float = 10.0, warmup: float = 0.0) -> Opt
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @each_optimizer
-def test_loading_the_state_and_going_on_gives_the_same_bytes(options: OptimizerConfig) -> None:
-    straight = new_model()
+def test_loading_the_state_and_going_on_gives_the_same_bytes(
+    options: OptimizerConfig, dtype: torch.dtype
+) -> None:
+    straight = new_model(dtype)
     steps(straight, build_optimizer(options, straight.parameters()), range(6))
-    first, second = new_model(), new_model()
+    first, second = new_model(dtype), new_model(dtype)
     before = build_optimizer(options, first.parameters())
     steps(first, before, range(3))
     second.load_state_dict(first.state_dict())
@@ -145,6 +152,13 @@ def test_each_schedule_by_hand() -> None:
     assert rates["step"] == pytest.approx([0.1, 0.1, 0.05, 0.05, 0.025, 0.025])
     cosine = [learning_rate(options_of("cosine", warmup=2.0), t) for t in (2.0, 6.0, 10.0)]
     assert cosine == pytest.approx([0.1, 0.0505, 0.001])
+
+
+def test_each_plateau_takes_a_factor_off_the_rate_after_the_warm_up_too() -> None:
+    options = options_of("plateau", warmup=2.0)
+    assert [learning_rate(options, 5.0, drops) for drops in range(3)] == [0.1, 0.05, 0.025]
+    assert learning_rate(options, 1.0, 1) == learning_rate(options, 1.0) / 2
+    assert learning_rate(options_of("constant"), 5.0, 2) == 0.1
 
 
 def test_an_open_horizon_is_refused() -> None:

@@ -23,13 +23,13 @@ def module_arrays(module: nn.Module) -> Arrays:
 
     A tensor with several names (tied weights) appears once, under the first.
     """
-    return {name: _array(tensor) for name, tensor in _tensors(module).items()}
+    return {name: tensor_array(tensor) for name, tensor in _tensors(module).items()}
 
 
 def parameter_arrays(module: nn.Module) -> Arrays:
     """Those of :func:`module_arrays` that are parameters, not buffers."""
     return {
-        name: _array(tensor)
+        name: tensor_array(tensor)
         for name, tensor in _tensors(module).items()
         if isinstance(tensor, nn.Parameter)
     }
@@ -56,7 +56,8 @@ def load_arrays(module: nn.Module, arrays: Mapping[str, NDArray[Any]]) -> None:
             tensor.copy_(torch.from_numpy(np.require(arrays[name], requirements=["C", "A", "W"])))
 
 
-def _array(tensor: Tensor) -> NDArray[Any]:
+def tensor_array(tensor: Tensor) -> NDArray[Any]:
+    """A copy; float32 for bfloat16, which numpy does not have."""
     tensor = tensor.detach().cpu()
     if tensor.dtype == torch.bfloat16:
         tensor = tensor.float()
