@@ -51,6 +51,7 @@ def write_run(
 def config(device: str) -> dict[str, Any]:
     return {
         "model": {"layers": 1, "units": 96, "dropout": 0.0, "kernel": "padded"},
+        "mapreduce": {"reduce": "momentum", "reduce_option": ["eta=0.5"], "local_epochs": 1},
         "stop": {"epochs": 30},
         "store": {"path": "stores/kanji", "fingerprint": "0" * 64},
         "plan": {
@@ -69,7 +70,8 @@ def metrics_line(n: int, floor: float) -> dict[str, Any]:
     left = math.exp(-n / 4)
     error = floor + (1 - floor) * left
     return {
-        "round": n, "epoch": n, "train_loss": 5 + 80 * left, "learning_rate": 0.005 / n,
+        "round": n, "epoch": n, "epochs_done": float(n),
+        "train_loss": 5 + 80 * left, "learning_rate": 0.005 / n,
         "weights": [2887, 2886], "skipped_steps": 0, "rejected": [],
         "validation": {
             "loss": 7 + 70 * left, "label_error": error, "edits": round(8730 * error),

@@ -267,9 +267,9 @@ def test_a_missing_or_damaged_file_is_named_and_the_rest_is_shown(
 
 
 def test_numbers_of_the_wrong_type_are_shown_as_missing(tmp_path: Path) -> None:
-    wrong = {"train_loss": "12", "epoch": None, "validation": {"loss": [1]}, "rejected": 3}
+    wrong = {"train_loss": "12", "epochs_done": None, "validation": {"loss": [1]}, "rejected": 3}
     run = read_run(write_run(tmp_path / "run", rounds=1, changes={1: wrong}))
-    assert validation_table(run).rows == (("0", "1", "0:08", "-", "-", "-", "0.005"),)
+    assert validation_table(run).rows == (("-", "1", "0:08", "-", "-", "-", "0.005"),)
     assert run_verdict(run).better is None
 
 
@@ -294,6 +294,11 @@ def test_cpu_figures_are_called_that(tmp_path: Path, kind: str, said: bool) -> N
     [({}, "bidirectional"), ({"bidirectional": False}, "unidirectional")],
     ids=["older run", "one direction"],
 )
+def test_the_summary_says_how_the_models_were_reduced(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run"))
+    assert dict(summary(run))["Reduce"] == "momentum, eta=0.5, every epoch"
+
+
 def test_the_summary_says_which_lstm_was_trained(
     tmp_path: Path, options: dict[str, bool], kind: str
 ) -> None:

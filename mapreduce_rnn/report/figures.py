@@ -51,7 +51,7 @@ def _time(rounds: Iterable[Round]) -> _Ruler:
 
 
 def _epochs(rounds: Iterable[Round]) -> _Ruler:
-    return _Ruler("epoch", {round.number: float(round.epoch) for round in rounds}, whole=True)
+    return _Ruler("epoch", {round.number: round.epoch for round in rounds}, whole=True)
 
 
 def _horizontal(axis: Axes, ruler: _Ruler) -> None:

@@ -30,7 +30,7 @@ class Round:
     """One round; NaN where the run has no number."""
 
     number: int
-    epoch: int
+    epoch: float  # epochs done, with the part of the last one
     elapsed: float  # training seconds since round 1 began; validation and start-up apart
     train_loss: float  # mean CTC loss per sequence, nats
     learning_rate: float
@@ -195,7 +195,7 @@ def _round(record: Record, elapsed: float) -> Round:
     rejected = record.get("rejected")
     return Round(
         number=_integer(record.get("round")) or 0,
-        epoch=_integer(record.get("epoch")) or 0,
+        epoch=_float(record.get("epochs_done")),
         elapsed=elapsed,
         train_loss=_float(record.get("train_loss")),
         learning_rate=_float(record.get("learning_rate")),

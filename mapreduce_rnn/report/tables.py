@@ -43,7 +43,7 @@ def validation_table(run: Run) -> Table:
 def _row(at: Round) -> tuple[str, ...]:
     validation = at.validation
     return (
-        f"{at.epoch}",
+        NOTHING if math.isnan(at.epoch) else f"{at.epoch:.4g}",
         f"{at.number}",
         _clock(at.elapsed),
         number(at.train_loss),
@@ -77,6 +77,7 @@ def summary(run: Run) -> tuple[tuple[str, str], ...]:
         ("Store", _store(run)),
         ("Model", _model(run)),
         ("Workers", _workers(run)),
+        ("Reduce", _reduce(run)),
         ("Machine", _machine(run.start)),
         ("Software", _software(run.start)),
         ("Left out", _left_out(run)),
@@ -141,6 +142,21 @@ def _workers(run: Run) -> str:
         f"{counted(plan.slots, 'map task')} per round" if plan.slots is not None else "",
     )
     return f"{text} ({CPU_NOTE})" if plan.device == "cpu" else text
+
+
+def _reduce(run: Run) -> str:
+    options = _section(run.config, "mapreduce")
+    chosen, epochs = options.get("reduce_option"), options.get("local_epochs")
+    period = ""
+    if isinstance(options.get("sync_steps"), int):
+        period = f"every {counted(options['sync_steps'], 'batch', 'batches')} of each slot"
+    elif isinstance(epochs, int) and "reduce" in options:
+        period = "every epoch" if epochs == 1 else f"every {epochs} epochs"
+    return _listed(
+        str(options.get("reduce", "")),
+        *(map(str, chosen) if isinstance(chosen, list) else ()),
+        period,
+    )
 
 
 def _machine(start: Mapping[str, Any]) -> str:
