@@ -294,11 +294,6 @@ def test_cpu_figures_are_called_that(tmp_path: Path, kind: str, said: bool) -> N
     [({}, "bidirectional"), ({"bidirectional": False}, "unidirectional")],
     ids=["older run", "one direction"],
 )
-def test_the_summary_says_how_the_models_were_reduced(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "run"))
-    assert dict(summary(run))["Reduce"] == "momentum, eta=0.5, every epoch"
-
-
 def test_the_summary_says_which_lstm_was_trained(
     tmp_path: Path, options: dict[str, bool], kind: str
 ) -> None:
@@ -370,3 +365,8 @@ def test_plots_need_no_display_and_keep_no_figure_open(tmp_path: Path) -> None:
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert (run_dir / "figures" / "training.png").stat().st_size > 0
+
+
+def test_the_summary_says_how_the_models_were_reduced(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run"))
+    assert dict(summary(run))["Reduce"] == "momentum, eta=0.5, every epoch"
