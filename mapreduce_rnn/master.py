@@ -190,8 +190,9 @@ class Master:
         rate = _learning_rate(done)
         reduction = self._rule.apply(state.model, state.rule, contributions, rate)
         for rejected in reduction.rejected:
-            log.warning("slot %d left out: %s", rejected.slot, rejected.reason)
-            self._console.note(f"slot {rejected.slot} left out of the mean: {rejected.reason}")
+            line = f"slot {rejected.slot} left out: {rejected.name}: {rejected.reason}"
+            log.warning(line)
+            self._console.note(line)
         return reduction
 
     def _next(

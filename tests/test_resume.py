@@ -1,0 +1,229 @@
+"""Stop and resume: the same bytes as never stopped, for every rule, optimizer and schedule."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import inprocess
+from contributions import OUTER, RULES
+from inprocess import Compute, interrupted_in, resume, train
+from mapreduce_rnn import checkpoint
+from mapreduce_rnn.errors import Interrupted, StoreError, UsageError
+from mapreduce_rnn.protocol.messages import AnyResult, AnyTask, ScoreTask
+from mapreduce_rnn.tasks import Task
+from mapreduce_rnn.workers.maptask import Context
+from runs_real import lines, result_bytes
+from smalltask import NormalisedTask, SmallTask, TiedTask
+from stores import tiny_store
+
+SMALL = {"units": 4, "batch_size": 3, "buckets": 2, "map_tasks": 3, "epochs": 3}
+LSTM = {"map_tasks": 4, "epochs": 4, "dropout": 0.2, "seed": 7}
+PEAK = 0.01
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """16 sequences to train on, 4 for validation."""
+    return tiny_store(tmp_path_factory.mktemp("store") / "tiny", n=20)
+
+
+@pytest.fixture(scope="module")
+def done(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four rounds of four slots; only read."""
+    path = tmp_path_factory.mktemp("done") / "run"
+    train(store, path, **LSTM)
+    return path
+
+
+def whole_and_resumed(
+    store: Path,
+    folder: Path,
+    *,
+    after: int = 2,
+    make_task: Callable[..., Task] = SmallTask,
+    compute: Compute = inprocess.compute,
+    **options: Any,
+) -> tuple[Path, Path]:
+    """Run folders of one run in one go, and of one that goes on after a round.
+
+    As after a kill: metrics and the best model may be ahead of the newest checkpoint.
+    """
+    whole, resumed = folder / "whole", folder / "resumed"
+    train(store, whole, compute=compute, make_task=make_task, checkpoint_every=1, **options)
+    shutil.copytree(whole, resumed)
+    for newer in (resumed / "checkpoints").iterdir():
+        if newer.name > f"round-{after:06d}":
+            shutil.rmtree(newer)
+    resume(resumed, compute=compute, make_task=make_task)
+    assert [e["round"] for e in lines(resumed / "events.jsonl") if e["event"] == "resume"] == [
+        after
+    ]
+    return whole, resumed
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    ("after", "epochs_done", "rounds"),
+    [(2, 2, {}), (4, 1 + 2 / 6, {"sync_steps": 2, "batch_size": 1, "epochs": 2})],
+    ids=["epochs", "windows"],
+)
+def test_every_rule_ends_in_the_same_bytes(
+    store: Path, tmp_path: Path, rule: str, after: int, epochs_done: float, rounds: dict[str, int]
+) -> None:
+    """With dropout, running statistics and a counter; windows stop in the middle of an epoch."""
+    options = SMALL | {"reduce": rule, "dropout": 0.2, "make_task": NormalisedTask} | rounds
+    whole, resumed = whole_and_resumed(store, tmp_path, after=after, **options)
+    assert result_bytes(resumed) == result_bytes(whole)
+    assert lines(whole / "metrics.jsonl")[after - 1]["epochs_done"] == pytest.approx(epochs_done)
+    state = checkpoint.load(whole).state
+    assert any(name.startswith("rule/") for name in state) == (rule in [*OUTER, "consensus"])
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "rmsprop", "adadelta"])
+@pytest.mark.parametrize("policy", ["reset", "average", "keep"])
+def test_local_optimizers_go_on_as_if_never_saved(
+    store: Path, tmp_path: Path, optimizer: str, policy: str
+) -> None:
+    options = SMALL | {"optimizer": optimizer, "optimizer_state": policy}
+    whole, resumed = whole_and_resumed(store, tmp_path, **options)
+    assert result_bytes(resumed) == result_bytes(whole)
+    slots = {name.split("/")[0] for name in checkpoint.load(whole).state}
+    assert slots == (set() if policy == "reset" else {"slot-0", "slot-1", "slot-2"})
+
+
+@pytest.mark.parametrize(
+    ("options", "shares"),
+    [
+        ({"schedule": "constant"}, [1, 1, 1, 1]),
+        ({"schedule": "constant", "warmup": 2.0}, [0.01, 0.505, 1, 1]),
+        ({"schedule": "step", "step_epochs": 2.0, "step_factor": 0.1}, [1, 1, 0.1, 0.1]),
+        (
+            {"schedule": "cosine"},
+            [0.01 + 0.99 * (1 + math.cos(math.pi * done / 4)) / 2 for done in range(4)],
+        ),
+    ],
+    ids=["constant", "warm-up", "step", "cosine"],
+)
+def test_schedules_go_on_where_they_were(
+    store: Path, tmp_path: Path, options: dict[str, Any], shares: list[float]
+) -> None:
+    """One step an epoch, so that the rates of all steps are in the metrics."""
+    steps = {"batch_size": 64, "buckets": 1, "epochs": 4, "learning_rate": PEAK}
+    whole, resumed = whole_and_resumed(store, tmp_path, **SMALL | steps | options)
+    assert result_bytes(resumed) == result_bytes(whole)
+    assert rates(resumed) == pytest.approx([PEAK * share for share in shares])
+
+
+def test_plateaus_drop_the_rate_and_are_counted_on_after_a_resume(
+    store: Path, tmp_path: Path
+) -> None:
+    """Each two validations in a row without a new best; the stop comes between two such."""
+    losses = [3, 4, 4, 2, 4, 4, 4]
+    options = {"schedule": "plateau", "plateau_validations": 2, "epochs": 7, "learning_rate": PEAK}
+    whole, resumed = whole_and_resumed(
+        store, tmp_path, after=5, compute=validated_with(losses), **SMALL | options
+    )
+    assert result_bytes(resumed) == result_bytes(whole)
+    shares = [1, 1, 1, 0.5, 0.5, 0.5, 0.25]
+    assert rates(resumed) == pytest.approx([PEAK * share for share in shares])
+
+
+def validated_with(losses: list[float]) -> Compute:
+    """Tasks computed as ever, but for the loss of every validation sequence, by round."""
+
+    def scripted(context: Context, task: AnyTask) -> AnyResult:
+        answer = inprocess.compute(context, task)
+        if not isinstance(task, ScoreTask):
+            return answer
+        loss = np.full(len(task.arrays["indices"]), float(losses[task.round - 1]))
+        return dataclasses.replace(answer, arrays={**answer.arrays, "loss": loss})
+
+    return scripted
+
+
+def rates(run: Path) -> list[float]:
+    return [line["learning_rate"] for line in lines(run / "metrics.jsonl")]
+
+
+def test_tied_weights_are_saved_once_and_still_shared_after_a_resume(
+    store: Path, tmp_path: Path
+) -> None:
+    shared = []
+
+    def looking(context: Context, task: AnyTask) -> AnyResult:
+        answer = inprocess.compute(context, task)
+        shared.append(context.model.between.weight is context.model.hidden.weight)
+        return answer
+
+    options = SMALL | {"units": 3, "make_task": TiedTask}
+    whole, resumed = whole_and_resumed(store, tmp_path, compute=looking, **options)
+    assert result_bytes(resumed) == result_bytes(whole)
+    assert all(shared)
+    saved = checkpoint.load(resumed).model
+    assert "hidden.weight" in saved
+    assert "between.weight" not in saved
+
+
+@pytest.mark.parametrize("rounds", [{}, {"sync_steps": 1}], ids=["epochs", "windows"])
+def test_an_interrupted_round_is_lost_and_done_again(
+    store: Path, tmp_path: Path, rounds: dict[str, int]
+) -> None:
+    options = LSTM | {"epochs": 2, "map_tasks": 3} | rounds
+    train(store, tmp_path / "whole", **options)
+    with pytest.raises(Interrupted):
+        train(store, tmp_path / "run", compute=interrupted_in(2), **options)
+    assert checkpoint.load(tmp_path / "run").round == 1
+    resume(tmp_path / "run")
+    assert result_bytes(tmp_path / "run") == result_bytes(tmp_path / "whole")
+
+
+def test_a_run_made_longer_ends_in_the_same_bytes(store: Path, tmp_path: Path, done: Path) -> None:
+    """It had ended as planned, with the schedule of the whole."""
+    train(store, tmp_path / "run", **LSTM, rounds=2)
+    assert resume(tmp_path / "run", rounds=4).rounds == 4
+    assert result_bytes(tmp_path / "run") == result_bytes(done)
+
+
+def test_more_epochs_than_planned_keep_the_last_learning_rate(store: Path, tmp_path: Path) -> None:
+    train(store, tmp_path / "run", make_task=SmallTask, epochs=2)
+    resume(tmp_path / "run", make_task=SmallTask, epochs=4)
+    first, second, third, fourth = rates(tmp_path / "run")
+    assert third == fourth < second < first
+
+
+def test_resume_mends_what_was_lost_and_ends_in_the_same_bytes(done: Path, tmp_path: Path) -> None:
+    """The newest checkpoint is damaged, the best model gone, the last event not yet written."""
+    run = shutil.copytree(done, tmp_path / "run")
+    before = [e for e in lines(run / "events.jsonl") if e["event"] == "round"]
+    os.truncate(run / "checkpoints" / "round-000004" / "model.safetensors", 100)
+    (run / "model.safetensors").unlink()
+    (run / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in before[:2]))
+    resume(run)
+    assert result_bytes(run) == result_bytes(done)
+    last = [e for e in lines(run / "events.jsonl") if e["event"] == "round"][-1]
+    assert last["round"] == 4
+    assert last["elapsed"] > before[1]["elapsed"]
+
+
+def test_an_option_that_changes_the_result_is_refused(done: Path) -> None:
+    with pytest.raises(UsageError, match="--units would change the result"):
+        resume(done, units=9)
+
+
+def test_another_store_is_refused(store: Path, tmp_path: Path) -> None:
+    own = shutil.copytree(store, tmp_path / "store")
+    train(own, tmp_path / "run", make_task=SmallTask, epochs=1)
+    own.rename(tmp_path / "old")
+    tiny_store(own, seed=1)
+    with pytest.raises(StoreError, match="not the store this run was started on"):
+        resume(tmp_path / "run", epochs=2)
