@@ -33,6 +33,7 @@ bench: $(STORE)
 	$(BIN)/python benchmarks/sampler.py
 	$(BIN)/python benchmarks/buckets_auto.py --data $(STORE)
 	$(BIN)/python benchmarks/padding.py --data $(STORE)
+	$(BIN)/python benchmarks/reduce.py
 	$(BIN)/python benchmarks/epoch_time.py
 
 # Build the wheel and train two rounds with it, installed in a venv of its own, from a folder full

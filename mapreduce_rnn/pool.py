@@ -29,7 +29,7 @@ from mapreduce_rnn.protocol.messages import (
     TaskFailed,
     TaskKey,
 )
-from mapreduce_rnn.protocol.transport import MasterSocket
+from mapreduce_rnn.protocol.transport import MasterSocket, share
 
 log = logging.getLogger(__name__)
 
@@ -110,14 +110,15 @@ class Pool:
         """Run tasks to the end, wherever and however often it takes.
 
         Args:
-            tasks: one phase; each is sent under the attempt number it is given here.
+            tasks: one phase; each is sent under the attempt number it is given here. Arrays that
+                several of them hold are copied once for all.
             on_steps: called with the batches done in all tasks together.
 
         Raises:
             TrainingFailed: a task raises, is lost too often, or no worker is left.
             Interrupted: through ``check_signals``.
         """
-        phase = _Phase({task.key: task for task in tasks}, on_steps)
+        phase = _Phase({task.key: task for task in share(tasks)}, on_steps)
         self._state, actions = rounds.begin(self._state, phase.tasks)
         self._perform(actions, phase)
         while not self._state.finished:

@@ -26,7 +26,7 @@ from mapreduce_rnn.protocol.messages import (
     Message,
     Stop,
 )
-from mapreduce_rnn.protocol.transport import MasterSocket, WorkerChannel
+from mapreduce_rnn.protocol.transport import MasterSocket, WorkerChannel, share
 
 RUN = "run-1"
 PATIENCE = 20.0  # deadline of what takes milliseconds on an idle machine
@@ -136,6 +136,75 @@ def test_arrays_may_change_right_after_they_were_sent(
         received = worker.receive(PATIENCE)
         assert isinstance(received, MapResult)
         assert (received.arrays["w"] == number).all()
+
+
+@pytest.mark.parametrize("size", [128, 131072], ids=["1 kB", "1 MB"])
+def test_received_arrays_are_aligned_and_nobody_can_write_to_them(
+    master: MasterSocket, worker: WorkerChannel, size: int
+) -> None:
+    connect(master)
+    arrays = {"odd": np.ones(3, np.int8), "w": np.arange(float(size))}
+    assert master.send("0.1", MapTask(1, 0, 1, 1, arrays=arrays))
+    received = worker.receive(PATIENCE)
+    assert isinstance(received, MapTask)
+    array = received.arrays["w"]
+    assert array.flags.aligned
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        array.setflags(write=True)
+
+
+def test_what_several_tasks_hold_is_copied_once_and_the_rest_not() -> None:
+    model, shards = np.arange(3.0), [np.arange(2), np.arange(4)]
+    first, second = share(
+        [MapTask(1, slot, 1, 1, arrays={"w": model, "s": shards[slot]}) for slot in (0, 1)]
+    )
+    assert first.arrays["w"] is second.arrays["w"]
+    assert not np.shares_memory(first.arrays["w"], model)
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        first.arrays["w"].setflags(write=True)
+    assert first.arrays["s"] is shards[0]
+    assert second.arrays["s"] is shards[1]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(131072.0),
+        np.arange(131072.0).reshape(4, -1).T,
+        np.array(3, np.int64),
+        np.zeros((0, 3), np.float32),
+        np.array([True, False]),
+    ],
+    ids=["large", "transposed", "scalar", "empty", "bool"],
+)
+def test_shared_tasks_arrive_as_they_were_when_shared(
+    master: MasterSocket, worker: WorkerChannel, array: np.ndarray
+) -> None:
+    connect(master)
+    before = array.copy()
+    tasks = share([MapTask(1, slot, 1, 1, arrays={"w": array}) for slot in range(2)])
+    array[...] = array == 0
+    for task in tasks:
+        assert master.send("0.1", task)
+        received = worker.receive(PATIENCE)
+        assert isinstance(received, MapTask)
+        np.testing.assert_array_equal(received.arrays["w"], before, strict=True)
+
+
+def test_parts_of_a_received_array_can_be_sent_on(
+    master: MasterSocket, worker: WorkerChannel
+) -> None:
+    connect(master)
+    array = np.arange(131072.0).reshape(4, -1)
+    assert master.send("0.1", answer(array))
+    received = worker.receive(PATIENCE)
+    assert isinstance(received, MapResult)
+    whole = received.arrays["w"]
+    for sent in (whole, whole[1], whole.T, whole[::-1], whole.view(np.int64)):
+        worker.send(answer(sent))
+        _, back = hear(master, lambda _, message: isinstance(message, MapResult))
+        assert isinstance(back, MapResult)
+        np.testing.assert_array_equal(back.arrays["w"], sent, strict=True)
 
 
 def test_a_task_of_110_mebibytes_goes_to_a_worker_and_back(

@@ -37,7 +37,8 @@ _DTYPES = {
     )
 }
 
-Frames = list[bytes]
+Frame = bytes | memoryview
+Frames = Sequence[Frame]
 
 
 class Fault(StrEnum):
@@ -57,8 +58,8 @@ class DecodeError(ProtocolError):
         self.fault = fault
 
 
-def encode(message: Message, run_id: str, max_bytes: int | None = None) -> Frames:
-    """A snapshot of ``message``: later changes of its arrays do not reach the receiver.
+def encode(message: Message, run_id: str, max_bytes: int | None = None) -> list[Frame]:
+    """The header of ``message``, and its arrays' own memory: copied by whoever keeps it for later.
 
     Args:
         max_bytes: The receiver's limit for all frames together, None for no limit.
@@ -77,18 +78,19 @@ def encode(message: Message, run_id: str, max_bytes: int | None = None) -> Frame
             f"{kind}: header of {len(header)} bytes, limit {HEADER_BYTES}: "
             f"too many or too long names ({len(arrays)} arrays) or texts"
         )
-    frames = [header, *(array.tobytes() for array in arrays.values())]
+    frames: list[Frame] = [header, *map(raw, arrays.values())]
     _check_size(frames, max_bytes, kind)
     return frames
 
 
-def decode(frames: Sequence[bytes], run_id: str, max_bytes: int | None = None) -> Message:
+def decode(frames: Frames, run_id: str, max_bytes: int | None = None) -> Message:
     """The message in ``frames``.
 
     Its arrays are read-only views of the received bytes (several receivers may share them):
     whoever changes one, or wraps it in a tensor, copies it first.
 
     Args:
+        frames: Bytes, or read-only views of memory that does not change.
         max_bytes: Limit for all frames together, None for no limit.
 
     Raises:
@@ -132,7 +134,7 @@ def _pack(value: Any, kind: str) -> bytes:
         raise ProtocolError(f"{kind}: text that is not valid Unicode: {error.reason}") from error
 
 
-def _unpack(data: bytes, expected: type) -> Any:
+def _unpack(data: Frame, expected: type) -> Any:
     """One msgpack value of type ``expected``, not empty."""
     try:
         value = msgpack.unpackb(data)
@@ -144,6 +146,11 @@ def _unpack(data: bytes, expected: type) -> Any:
 
 
 # Arrays
+
+
+def raw(array: np.ndarray) -> memoryview:
+    """Read-only bytes of an array in C order: its own memory, where that has this order."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data.toreadonly()
 
 
 def _pack_table(arrays: Arrays) -> bytes:
@@ -167,7 +174,7 @@ def _describe(name: Any, array: Any) -> tuple[str, list[int]]:
     return array.dtype.str, list(array.shape)
 
 
-def _views(table: Any, frames: Sequence[bytes]) -> dict[str, np.ndarray]:
+def _views(table: Any, frames: Frames) -> dict[str, np.ndarray]:
     rows = _unpack_table(table)
     if len(rows) != len(frames):
         raise _malformed(f"{len(frames)} arrays, {len(rows)} in the table")
@@ -208,11 +215,11 @@ def _check_row(row: Any) -> tuple[str, np.dtype[Any], list[int]]:
     return name, _DTYPES[dtype], shape
 
 
-def _view(name: str, dtype: np.dtype[Any], shape: list[int], frame: bytes) -> np.ndarray:
+def _view(name: str, dtype: np.dtype[Any], shape: list[int], frame: Frame) -> np.ndarray:
     if math.prod(shape) * dtype.itemsize != len(frame):
         raise _malformed(f"{brief(name)}: {len(frame)} bytes for {dtype} of shape {brief(shape)}")
     # A dimension of 0 makes any other one fit; NumPy cannot hold the product of huge ones.
-    if math.prod(max(d, 1) for d in shape) * dtype.itemsize >= 2**63:
+    if 0 in shape and math.prod(max(d, 1) for d in shape) * dtype.itemsize >= 2**63:
         raise _malformed(f"{brief(name)}: shape {brief(shape)}")
     return np.frombuffer(frame, dtype).reshape(shape)
 
@@ -226,7 +233,7 @@ def _check_size(frames: Frames, max_bytes: int | None, kind: str) -> None:
         raise ProtocolError(f"{kind}: {size} bytes, but the receiver takes at most {max_bytes}")
 
 
-def _check_received_size(frames: Sequence[bytes], max_bytes: int | None) -> None:
+def _check_received_size(frames: Frames, max_bytes: int | None) -> None:
     if not frames:
         raise _malformed("no frames")
     size = sum(map(len, frames))

@@ -12,28 +12,35 @@ socket that it would use.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any, Self, TypeVar
 
+import numpy as np
 import zmq
 
 from mapreduce_rnn.errors import TrainingFailed
-from mapreduce_rnn.protocol.codec import DecodeError, Frames, decode, encode
+from mapreduce_rnn.protocol.codec import DecodeError, Frame, Frames, decode, encode, raw
 from mapreduce_rnn.protocol.inbox import Inbox, Rejections
-from mapreduce_rnn.protocol.messages import Alive, Heartbeat, Message
+from mapreduce_rnn.protocol.messages import Alive, AnyTask, Arrays, Heartbeat, Message
 from mapreduce_rnn.protocol.socketfolder import SOCKET, make_socket_folder
 
 HEARTBEAT_SECONDS = 2.0
 SILENCE_SECONDS = 8.0  # looked at with every heartbeat, so a worker ends within 10 s
 LINGER_SECONDS = 1.0  # for the last messages of an end that closes
-CALL_SECONDS = 60.0  # for the socket's thread to do what it is asked; a copy, usually
+CALL_SECONDS = 60.0  # for the socket's thread to do what it is asked; a moment, usually
 MESSAGES_AT_ONCE = 100  # received between two looks at what else the thread has to do
+SMALL_BYTES = 64 * 1024  # received frames below this are copied: many share one buffer
+
+# As plain numbers: the enum's own arithmetic takes longer than to send a small frame.
+_NO_WAIT, _SEND_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
+_MORE = int(zmq.MORE)
 
 T = TypeVar("T")
 
@@ -66,7 +73,7 @@ class MasterSocket:
         self._peers: set[bytes] = set()  # used by the socket's thread only
         self._folder = make_socket_folder(os.environ)
         self.address = f"ipc://{self._folder}/{SOCKET}"
-        self._alive = encode(Alive(), run_id)
+        self._alive = _pack(Alive(), run_id)
         self._rejections = Rejections()
         self.rejected = self._rejections.counts
         try:
@@ -85,7 +92,7 @@ class MasterSocket:
         Raises:
             ProtocolError: It cannot be sent, see :func:`mapreduce_rnn.protocol.codec.encode`.
         """
-        frames = encode(message, self._run_id)
+        frames = _pack(message, self._run_id)
         call = self._thread.call(lambda: self._deliver(worker.encode(), frames))
         return call.result(CALL_SECONDS)
 
@@ -116,7 +123,7 @@ class MasterSocket:
         socket.bind(self.address)
 
     def on_frames(self, frames: Frames) -> None:
-        identity, *body = frames
+        identity, body = bytes(frames[0]), frames[1:]
         worker = identity.decode(errors="backslashreplace")
         try:
             message = decode(body, self._run_id, self.max_bytes)
@@ -133,9 +140,9 @@ class MasterSocket:
     def on_error(self, error: Exception) -> None:
         self._inbox.fail(error)
 
-    def _deliver(self, identity: bytes, frames: Frames) -> bool:
+    def _deliver(self, identity: bytes, frames: list[zmq.Frame]) -> bool:
         try:
-            self._thread.send([identity, *frames])
+            self._thread.send([zmq.Frame(identity, copy=True), *frames])
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
@@ -184,7 +191,7 @@ class WorkerChannel:
             ProtocolError: For what cannot be sent (:func:`mapreduce_rnn.protocol.codec.encode`).
             TrainingFailed: The channel is closed or the master is gone.
         """
-        frames = encode(message, self._run_id)
+        frames = _pack(message, self._run_id)
         self._thread.call(lambda: self._thread.send(frames))
 
     def receive(self, timeout_seconds: float | None = None) -> Message | None:
@@ -230,7 +237,7 @@ class WorkerChannel:
                 f"no message from the master at {self._address} for {silence:.0f} s: it has ended "
                 "or cannot be reached, so this worker ends too"
             )
-        self._thread.send(encode(Heartbeat(self.steps), self._run_id))
+        self._thread.send(_pack(Heartbeat(self.steps), self._run_id))
 
     def on_error(self, error: Exception) -> None:
         self._inbox.fail(error)
@@ -277,9 +284,11 @@ class _SocketThread:
             os.eventfd_write(self._wake, 1)
         return future
 
-    def send(self, frames: Frames) -> None:
-        """Only for the thread itself. ZeroMQ copies the frames, and never waits."""
-        self._socket.send_multipart(frames, zmq.NOBLOCK)
+    def send(self, frames: list[zmq.Frame]) -> None:
+        """Only for the thread itself. ZeroMQ shares the frames' memory, and never waits."""
+        for frame in frames[:-1]:
+            self._socket.send(frame, _SEND_MORE, copy=False)
+        self._socket.send(frames[-1], _NO_WAIT, copy=False)
 
     def close(self) -> None:
         """Do what was called for before, then end. A second time does nothing."""
@@ -332,7 +341,56 @@ class _SocketThread:
     def _receive(self) -> None:
         for _ in range(MESSAGES_AT_ONCE):
             try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+                frames = [self._socket.recv(_NO_WAIT, copy=False)]
             except zmq.Again:
                 return
-            self._end.on_frames(frames)
+            while frames[-1].get(_MORE):  # a message is there as a whole or not at all
+                frames.append(self._socket.recv(_NO_WAIT, copy=False))
+            self._end.on_frames([_received(frame) for frame in frames])
+
+
+# Frames: libzmq counts the references to their memory, also while it sends them
+
+
+def share(tasks: Iterable[AnyTask]) -> list[AnyTask]:
+    """The same tasks, with one copy of each array that several of them hold, as a global model.
+
+    The copies are read-only, and sending them does not copy them again.
+    """
+    tasks = list(tasks)
+    held = [array for task in tasks for array in task.arrays.values()]
+    uses = Counter(map(id, held))
+    copies = {key: _copy(a) for key, a in {id(a): a for a in held}.items() if uses[key] > 1}
+
+    def shared(arrays: Arrays) -> Arrays:
+        return {name: copies.get(id(array), array) for name, array in arrays.items()}
+
+    return [dataclasses.replace(task, arrays=shared(task.arrays)) for task in tasks]
+
+
+def _copy(array: np.ndarray) -> np.ndarray:
+    """An equal array whose memory is a frame and can be written to by nobody."""
+    frame = zmq.Frame(raw(array), copy=True)
+    return np.frombuffer(frame.buffer.toreadonly(), array.dtype).reshape(array.shape)
+
+
+def _pack(message: Message, run_id: str) -> list[zmq.Frame]:
+    """A snapshot of ``message``: later changes of its arrays do not reach the receiver."""
+    return [_frame_of(data) or zmq.Frame(data, copy=True) for data in encode(message, run_id)]
+
+
+def _frame_of(data: Frame) -> zmq.Frame | None:
+    """The frame whose memory ``data`` is, all of it and read-only, as made by _copy or received."""
+    owner = data.obj if isinstance(data, memoryview) else None
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    frame = owner.obj if isinstance(owner, memoryview) and owner.readonly else None
+    return frame if isinstance(frame, zmq.Frame) and len(frame) == len(data) else None
+
+
+def _received(frame: zmq.Frame) -> Frame:
+    """Read-only bytes of a received frame; those of a large one are its own memory.
+
+    Arrays over small ones would be misaligned, and keep the buffer that they all lie in.
+    """
+    return frame.bytes if len(frame) < SMALL_BYTES else frame.buffer.toreadonly()
