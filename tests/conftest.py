@@ -53,6 +53,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def small_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """16 sequences to train on and 4 for validation, shared and only read."""
+    return tiny_store(tmp_path_factory.mktemp("store") / "small", n=20)
+
+
+@pytest.fixture(scope="session")
 def finished(store: Path, tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     """One run of 2 CPU workers over 3 epochs, made by the command line; only read."""
     return finish_run(store, tmp_path_factory.mktemp("runs") / "finished")

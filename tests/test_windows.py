@@ -138,7 +138,7 @@ def test_local_epochs_count_as_epochs_and_each_visit_as_weight(doubles: Watched)
 @pytest.mark.parametrize(
     ("options", "validated"),
     [
-        (WINDOWS | {"epochs": 3, "validate_every": 2}, [6, 9]),
+        (WINDOWS | {"sync_steps": 6, "epochs": 3, "validate_every": 2}, [4, 6]),
         (LOCAL_EPOCHS | {"epochs": 8, "validate_every": 3}, [2, 3, 4]),
         (SMALL | {"epochs": 3, "validate_every": 2}, [2, 3]),
     ],
