@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Arrays = dict[str, NDArray[Any]]
-Kind = tuple[tuple[int, ...], str]  # shape, name of the dtype
+Kind = tuple[tuple[int, ...], np.dtype[Any]]  # shape, dtype; names of dtypes are slow to get
 Layout = dict[str, Kind]
 
 _LISTED = 3  # differing names spelt out; a prefix on every name would fill the screen
@@ -109,7 +109,7 @@ class Rule(ABC):
 
 def layout(arrays: Mapping[str, NDArray[Any]]) -> Layout:
     """Shapes and dtypes by name."""
-    return {name: (np.shape(array), array.dtype.name) for name, array in arrays.items()}
+    return {name: (array.shape, array.dtype) for name, array in arrays.items()}
 
 
 def differences(expected: Layout, got: Layout) -> dict[str, str]:
@@ -132,7 +132,7 @@ def describe(wrong: Mapping[str, str]) -> str:
 
 def _spelt(kind: Kind) -> str:
     shape, dtype = kind
-    return f"{dtype} {list(shape)}"
+    return f"{dtype.name} {list(shape)}"
 
 
 def _shortened(names: list[str]) -> str:

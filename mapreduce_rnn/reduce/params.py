@@ -46,7 +46,7 @@ def load_arrays(module: nn.Module, arrays: Mapping[str, NDArray[Any]]) -> None:
         ReduceError: Names, shapes or dtypes differ; the message lists how.
     """
     tensors = _tensors(module)
-    expected = {name: (tuple(t.shape), _dtype_name(t)) for name, t in tensors.items()}
+    expected = {name: (tuple(t.shape), _dtype(t)) for name, t in tensors.items()}
     wrong = differences(expected, layout(arrays))
     if wrong:
         raise ReduceError(f"arrays do not fit the model: {describe(wrong)}")
@@ -64,9 +64,9 @@ def tensor_array(tensor: Tensor) -> NDArray[Any]:
     return np.array(tensor.numpy(), order="C")
 
 
-def _dtype_name(tensor: Tensor) -> str:
+def _dtype(tensor: Tensor) -> np.dtype[Any]:
     dtype = torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype
-    return str(dtype).removeprefix("torch.")
+    return np.dtype(str(dtype).removeprefix("torch."))
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:
