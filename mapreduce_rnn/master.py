@@ -224,7 +224,8 @@ class Master:
 
         And in the last planned round, so that a run which ends as planned has a score of its last
         model. A run that is made longer afterwards keeps that line, one more than a run that was
-        planned as long; the models of all rounds are the same.
+        planned as long; the models of all rounds are the same, but with the plateau schedule: it
+        counts validations.
         """
         config = self._plan.config
         every = config.run.validate_every
