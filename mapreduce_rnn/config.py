@@ -275,7 +275,8 @@ class RunConfig:
     )
     validate_every: int = _option(
         1,
-        "epochs between validations; the last planned one is always validated",
+        "epochs between validations; the last planned round is validated too, but with the plateau "
+        "schedule, which counts them",
         "the best model is chosen by them",
         minimum=1,
         metavar="EPOCHS",

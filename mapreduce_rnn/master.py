@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from mapreduce_rnn import checkpoint, runstate
-from mapreduce_rnn.config import fixed_options
+from mapreduce_rnn.config import TrainConfig, fixed_options
 from mapreduce_rnn.data.shard import epoch_shards
 from mapreduce_rnn.data.store import Store
 from mapreduce_rnn.epochs import curriculum_holds_back, deal_by_length
@@ -220,17 +220,9 @@ class Master:
         )
 
     def _validate(self, state: RunState, before: RunState) -> tuple[RunState, Validation | None]:
-        """Score the global model on all validation sequences, every ``--validate-every`` epochs.
-
-        And in the last planned round, so that a run which ends as planned has a score of its last
-        model. A run that is made longer afterwards keeps that line, one more than a run that was
-        planned as long; the models of all rounds are the same, but with the plateau schedule: it
-        counts validations.
-        """
+        """Score the global model on all validation sequences, if this round is to be scored."""
         config = self._plan.config
-        every = config.run.validate_every
-        due = before.epochs_done // every < state.epochs_done // every
-        if not due and runstate.planned_end(state, config.stop) is None:
+        if not _to_be_validated(config, before, state):
             return state, None
         indices = self._plan.validation.indices
         positions = deal_by_length(self._store.lengths[indices], self._plan.slots)
@@ -301,6 +293,20 @@ class Master:
                 label_error=validation["label_error"],
             )
         )
+
+
+def _to_be_validated(config: TrainConfig, before: RunState, after: RunState) -> bool:
+    """Every ``--validate-every`` epochs, and in the last planned round.
+
+    So a run that ends as planned has a score of its last model. A run that is made longer
+    afterwards keeps that line, one more than a run that was planned as long; the models of all
+    rounds are the same. The plateau schedule counts validations, so there is none beyond them.
+    """
+    every = config.run.validate_every
+    if before.epochs_done // every < after.epochs_done // every:
+        return True
+    last = runstate.planned_end(after, config.stop) is not None
+    return last and config.optimizer.schedule != "plateau"
 
 
 def check_skipped(number: int, statistics: Iterable[Mapping[str, Any]]) -> None:

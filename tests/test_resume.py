@@ -192,6 +192,19 @@ def test_a_run_made_longer_ends_in_the_same_bytes(
     assert result_bytes(tmp_path / "run") == result_bytes(done)
 
 
+def test_plateaus_of_a_run_made_longer_are_those_of_the_whole(
+    small_store: Path, tmp_path: Path
+) -> None:
+    """No validation is added at the planned end, which the schedule would count."""
+    options = {"schedule": "plateau", "plateau_validations": 1, "validate_every": 2, "epochs": 7}
+    computed = validated_with([9, 1, 9, 2, 9, 3, 9])
+    train(small_store, tmp_path / "whole", compute=computed, **SMALL | options)
+    train(small_store, tmp_path / "run", compute=computed, **SMALL | options, rounds=5)
+    resume(tmp_path / "run", compute=computed, rounds=7)
+    assert result_bytes(tmp_path / "run") == result_bytes(tmp_path / "whole")
+    assert rates(tmp_path / "run")[-1] < rates(tmp_path / "run")[0]
+
+
 def test_more_epochs_than_planned_keep_the_last_learning_rate(
     small_store: Path, tmp_path: Path
 ) -> None:
