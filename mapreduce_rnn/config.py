@@ -232,12 +232,6 @@ class MapReduceConfig:
         above=0.0,
         metavar="MB",
     )
-    max_attempts: int = _option(
-        5,
-        "times a task may be lost with its worker before the run stops",
-        "more is no accident",
-        minimum=1,
-    )
 
 
 @dataclass(frozen=True)
@@ -314,6 +308,39 @@ class DeviceConfig:
 
 
 @dataclass(frozen=True)
+class WorkerConfig:
+    """workers: when one is given up, and what then"""
+
+    max_attempts: int = _option(
+        5,
+        "times a task may be lost with its worker before the run stops",
+        "more is no accident",
+        minimum=1,
+    )
+    silence_seconds: float = _option(
+        30.0,
+        "seconds without a sign of life after which a worker counts as lost",
+        "15 heartbeats",
+        above=0.0,
+        metavar="SECONDS",
+    )
+    hang_seconds: float = _option(
+        300.0,
+        "seconds without a step after which a worker counts as hung, but never less than 20 times "
+        "its slowest",
+        "a start from a slow disk takes as long",
+        above=0.0,
+        metavar="SECONDS",
+    )
+    backup_tasks: bool = _option(
+        False,
+        "let an idle worker run a copy of a task that takes twice the median; the first answer "
+        "counts",
+        "worth it where devices differ in speed",
+    )
+
+
+@dataclass(frozen=True)
 class TrainConfig:
     """All options of a training run."""
 
@@ -323,6 +350,7 @@ class TrainConfig:
     mapreduce: MapReduceConfig = field(default_factory=MapReduceConfig)
     stop: StopConfig = field(default_factory=StopConfig)
     run: RunConfig = field(default_factory=RunConfig)
+    workers: WorkerConfig = field(default_factory=WorkerConfig)
     devices: DeviceConfig = field(default_factory=DeviceConfig)
 
 
@@ -332,7 +360,7 @@ SECTIONS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(TrainConfig
 LARGEST_INT = 2**63 - 1
 """The largest number that TOML can hold."""
 
-CHANGEABLE_ON_RESUME = {"stop", "devices"}
+CHANGEABLE_ON_RESUME = {"stop", "devices", "workers"}
 """Sections that say how far and where, not what: they change no round's result."""
 
 

@@ -12,8 +12,10 @@ import time
 from collections.abc import Callable, Iterable
 
 from mapreduce_rnn import rounds
+from mapreduce_rnn.config import WorkerConfig
 from mapreduce_rnn.errors import TrainingFailed
 from mapreduce_rnn.launch.base import Launcher
+from mapreduce_rnn.liveness import Limits, Pulse, fault, slowest_of
 from mapreduce_rnn.protocol.messages import (
     AnyResult,
     AnyTask,
@@ -57,7 +59,7 @@ class Pool:
         places: Iterable[int],
         *,
         version: str,
-        max_attempts: int,
+        options: WorkerConfig,
         check_signals: Callable[[], None],
         on_worker: Callable[..., None],
     ) -> None:
@@ -68,7 +70,13 @@ class Pool:
         self._on_worker = on_worker
         self._setup: Setup | None = None
         self._names: dict[int, str] = {}  # place -> the name its current process has on the socket
-        self._state = rounds.State(places=tuple(places), max_attempts=max_attempts)
+        self._pulses: dict[int, Pulse] = {}
+        self._limits = Limits(options.silence_seconds, options.hang_seconds)
+        self._state = rounds.State(
+            places=tuple(places),
+            max_attempts=options.max_attempts,
+            backup_tasks=options.backup_tasks,
+        )
 
     def __enter__(self) -> Pool:
         return self
@@ -132,28 +140,45 @@ class Pool:
             self._handle(name, message, phase)
         for place, reason in self._launcher.poll():
             self._lose(place, reason, phase)
+        self._end_silent_and_hung(phase)
+        self._event(rounds.Tick(time.monotonic()), phase)
+
+    def _end_silent_and_hung(self, phase: _Phase) -> None:
+        """A worker's process is gone for sure before its task is given to another."""
+        now, slowest = time.monotonic(), slowest_of(self._pulses.values())
+        faults = {p: fault(pulse, self._limits, slowest, now) for p, pulse in self._pulses.items()}
+        for place, reason in faults.items():
+            if reason is not None:
+                self._launcher.stop(place)
+                self._lose(place, reason, phase)
 
     def _handle(self, name: str, message: Message, phase: _Phase) -> None:
         place = next((p for p, n in self._names.items() if n == name), None)
         if place is None:
             log.warning("a %s of worker %s, which is gone: ignored", type(message).__name__, name)
             return
+        now = time.monotonic()
+        pulse = self._pulses[place] = self._pulses[place].message(now)
         match message:
             case Hello():
                 self._greet(place, name, message)
             case Ready():
+                self._pulses[place] = pulse.rests(now)
                 self._on_worker(place=place, what="ready")
                 if message.notes:
                     log.info("worker %d: %s", place, message.notes)
                 self._event(rounds.Ready(place), phase)
             case Heartbeat():
+                self._pulses[place] = pulse.beat(message.steps, message.slowest, now)
                 phase.progress(place, message.steps)
             case MapResult() | ScoreResult() | ProbeResult():
+                self._pulses[place] = pulse.rests(now)
                 phase.candidate = message
                 self._event(rounds.Answered(place, message.key, message.attempt), phase)
             case TaskFailed(kind=None):
                 raise TrainingFailed(f"worker {place} cannot be set up:\n{message.traceback}")
             case TaskFailed():
+                self._pulses[place] = pulse.rests(now)
                 self._event(_raised(place, message), phase)
             case _:
                 log.warning("worker %d sent a %s: ignored", place, type(message).__name__)
@@ -185,17 +210,19 @@ class Pool:
         """Send a task. A worker that just went is noticed by its process's end, not here."""
         task = dataclasses.replace(phase.tasks[action.key], attempt=action.attempt)
         phase.assigned(action.place, action.key)
+        self._pulses[action.place] = self._pulses[action.place].busy(time.monotonic())
         if action.attempt > 1:
             log.info("%s: attempt %d", rounds.describe(action.key), action.attempt)
         self._socket.send(self._names[action.place], task)
 
     def _start(self, place: int) -> None:
         self._names[place] = self._launcher.start(place)
+        self._pulses[place] = Pulse(moved=time.monotonic())
 
     def _lose(self, place: int, reason: str, phase: _Phase) -> None:
         log.warning("worker %d is gone: %s", place, reason)
         self._on_worker(place=place, what="lost", reason=reason)
-        del self._names[place]
+        del self._names[place], self._pulses[place]
         self._event(rounds.Lost(place, reason), phase)
 
     def _greet(self, place: int, name: str, hello: Hello) -> None:
@@ -210,6 +237,8 @@ class Pool:
     def _tell_setup(self, name: str) -> None:
         assert self._setup is not None
         self._socket.send(name, self._setup)
+        place = next(p for p, n in self._names.items() if n == name)
+        self._pulses[place] = self._pulses[place].busy(time.monotonic())
 
 
 def _raised(place: int, message: TaskFailed) -> rounds.Raised:

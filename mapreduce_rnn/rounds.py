@@ -7,12 +7,19 @@ master performs the actions. The same events give the same actions.
 Because a map task is a pure function of its message, it does not matter who runs it or how often:
 a task whose worker is lost is assigned again under the next attempt number, and an answer counts
 once, whichever attempt it belongs to, as long as its worker still holds that attempt.
+
+So a straggler need not be waited for (Dean and Ghemawat 2004, MapReduce, section 3.6): with backup
+tasks an idle worker runs a copy of a task that takes twice the median, and the first answer wins.
+The other worker goes on with its copy, into the next phase if need be, and what it sends then is
+discarded: no work is ended half-way, and no process has to start anew for it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from statistics import median
 
 from mapreduce_rnn.protocol.messages import TaskKey
 
@@ -21,6 +28,9 @@ FAILED_STARTS = 3
 
 RAISED_TWICE = 2
 """A task is pure: what raised on two workers raises on every one."""
+
+STRAGGLES = 2.0
+"""Times the median of a phase's finished tasks, after which a running one gets a copy."""
 
 
 # Events
@@ -60,7 +70,14 @@ class Raised:
     traceback: str
 
 
-Event = Ready | Lost | Answered | Raised
+@dataclass(frozen=True)
+class Tick:
+    """Time has passed; the only event that says which time it is."""
+
+    now: float  # seconds on a clock that never goes back
+
+
+Event = Ready | Lost | Answered | Raised | Tick
 
 
 # Actions
@@ -125,6 +142,7 @@ class Running:
 
     key: TaskKey
     attempt: int
+    since: float  # when it was given
 
 
 @dataclass(frozen=True)
@@ -136,7 +154,9 @@ class State:
         idle: Ready workers without a task, in order of becoming idle.
         running: The task each busy worker holds.
         waiting: Tasks nobody holds, in slot order.
-        done: Tasks of the current phase whose answer was accepted.
+        open: Tasks of the current phase without an accepted answer.
+        starts: How often each task of the phase was given to a worker.
+        seconds: How long each answered task of the phase took.
         lost: How often each task was lost with its worker.
         raised: On which places each task raised.
         failed_starts: Starts in a row that did not get ready, by place.
@@ -144,10 +164,14 @@ class State:
 
     places: tuple[int, ...]
     max_attempts: int
+    backup_tasks: bool = False
+    now: float = 0.0
     idle: tuple[int, ...] = ()
     running: Mapping[int, Running] = field(default_factory=dict)
     waiting: tuple[TaskKey, ...] = ()
-    done: frozenset[TaskKey] = frozenset()
+    open: frozenset[TaskKey] = frozenset()
+    starts: Mapping[TaskKey, int] = field(default_factory=dict)
+    seconds: tuple[float, ...] = ()
     lost: Mapping[TaskKey, int] = field(default_factory=dict)
     raised: Mapping[TaskKey, tuple[int, ...]] = field(default_factory=dict)
     failed_starts: Mapping[int, int] = field(default_factory=dict)
@@ -160,21 +184,28 @@ class State:
     @property
     def finished(self) -> bool:
         """Whether every task of the phase has its answer."""
-        return not self.waiting and not self.running
+        return not self.open
 
 
 Step = tuple[State, tuple[Action, ...]]
 
 
 def set_up(state: State) -> Step:
-    """Between phases: what all tasks share has changed, so no worker is ready any more."""
+    """Between phases: what all tasks share has changed, so no worker is ready any more.
+
+    There are no stragglers: what comes before a second set-up runs without copies.
+    """
     return replace(state, idle=()), tuple(SetUp(place) for place in state.idle)
 
 
 def begin(state: State, tasks: Iterable[TaskKey]) -> Step:
     """Start a phase: these tasks, all to be done before the next phase begins."""
-    fresh = replace(state, waiting=tuple(sorted(tasks)), done=frozenset(), lost={}, raised={})
-    return _assign(fresh)
+    tasks = tuple(sorted(tasks))
+    return _assign(
+        replace(
+            state, waiting=tasks, open=frozenset(tasks), starts={}, seconds=(), lost={}, raised={}
+        )
+    )
 
 
 def step(state: State, event: Event) -> Step:
@@ -188,6 +219,8 @@ def step(state: State, event: Event) -> Step:
             return _answered(state, event)
         case Raised():
             return _raised(state, event)
+        case Tick(now):
+            return _backups(replace(state, now=now))
 
 
 def _ready(state: State, event: Ready) -> Step:
@@ -200,27 +233,32 @@ def _ready(state: State, event: Ready) -> Step:
 
 
 def _answered(state: State, event: Answered) -> Step:
-    reason = _why_late(state, event)
-    if reason:
+    held = state.running.get(event.place)
+    if held is None or (held.key, held.attempt) != (event.key, event.attempt):
+        reason = "the worker does not hold this attempt"
         return state, (Discard(event.place, event.key, reason),)
-    state = replace(state, done=state.done | {event.key})
+    if event.key not in state.open:
+        return _too_late(state, event)
+    seconds = (*state.seconds, state.now - held.since)
+    state = replace(state, open=state.open - {event.key}, seconds=seconds)
+    state = replace(state, waiting=tuple(k for k in state.waiting if k != event.key))
     state, actions = _assign(_free(state, event.place))
     return state, (Accept(event.place, event.key), *actions)
 
 
-def _why_late(state: State, event: Answered | Raised) -> str | None:
-    held = state.running.get(event.place)
-    if held == Running(event.key, event.attempt):
-        return None
-    if event.key in state.done:
-        return "the task is already done"
-    return "the worker does not hold this attempt"
+def _too_late(state: State, event: Answered | Raised) -> Step:
+    """A copy of a task that another worker has answered: the worker is free, that is all."""
+    state, actions = _assign(_free(state, event.place))
+    return state, (Discard(event.place, event.key, "another worker was faster"), *actions)
 
 
 def _raised(state: State, event: Raised) -> Step:
-    reason = _why_late(state, event)
-    if reason:
+    held = state.running.get(event.place)
+    if held is None or (held.key, held.attempt) != (event.key, event.attempt):
+        reason = "the worker does not hold this attempt"
         return state, (Discard(event.place, event.key, reason),)
+    if event.key not in state.open:
+        return _too_late(state, event)
     where = (*state.raised.get(event.key, ()), event.place)
     if len(where) >= RAISED_TWICE:
         return state, (Abort(f"{describe(event.key)} raised twice:\n{event.traceback}"),)
@@ -236,7 +274,7 @@ def _lost(state: State, event: Lost) -> Step:
     state = _forget(state, event.place)
     if not was_ready:
         return _failed_start(state, event)
-    if held is None:
+    if held is None or held.key not in state.open:
         return state, (Restart(event.place),)
     times = state.lost.get(held.key, 0) + 1
     if times >= state.max_attempts:
@@ -277,6 +315,9 @@ def _free(state: State, place: int) -> State:
 
 
 def _requeue(state: State, key: TaskKey) -> State:
+    """Somebody has to run the task, unless a copy of it is running."""
+    if any(running.key == key for running in state.running.values()):
+        return state
     return replace(state, waiting=tuple(sorted((*state.waiting, key))))
 
 
@@ -285,16 +326,48 @@ def _assign(state: State) -> Step:
     actions: list[Action] = []
     for key in state.waiting:
         place = _worker_for(state, key)
-        if place is None:
-            continue
-        attempt = 1 + state.lost.get(key, 0) + len(state.raised.get(key, ()))
-        state = replace(
-            _forget(state, place),
-            running={**state.running, place: Running(key, attempt)},
-            waiting=tuple(k for k in state.waiting if k != key),
-        )
-        actions.append(Assign(place, key, attempt))
+        if place is not None:
+            state, assigned = _give(state, key, place)
+            actions.append(assigned)
     return state, tuple(actions)
+
+
+def _give(state: State, key: TaskKey, place: int) -> tuple[State, Assign]:
+    attempt = state.starts.get(key, 0) + 1
+    state = replace(
+        _forget(state, place),
+        running={**state.running, place: Running(key, attempt, state.now)},
+        waiting=tuple(k for k in state.waiting if k != key),
+        starts={**state.starts, key: attempt},
+    )
+    return state, Assign(place, key, attempt)
+
+
+def _backups(state: State) -> Step:
+    """Copies of stragglers for workers that have nothing else to do, the longest running first."""
+    if not (state.backup_tasks and state.seconds and state.idle) or state.waiting:
+        return state, ()
+    actions: list[Action] = []
+    for key in _stragglers(state):
+        place = _worker_for(state, key)
+        if place is not None:
+            state, assigned = _give(state, key, place)
+            actions.append(assigned)
+    return state, tuple(actions)
+
+
+def _stragglers(state: State) -> list[TaskKey]:
+    """Open tasks that one worker has held for twice the median time, the longest held first."""
+    limit = STRAGGLES * median(state.seconds)
+    holders = Counter(running.key for running in state.running.values())
+    late = [
+        running
+        for running in state.running.values()
+        if running.key in state.open
+        and holders[running.key] == 1
+        and state.now - running.since > limit
+    ]
+    return [running.key for running in sorted(late, key=lambda r: (r.since, r.key))]
 
 
 def _worker_for(state: State, key: TaskKey) -> int | None:

@@ -362,7 +362,7 @@ class _Session:
             launcher,
             range(len(self._places)),
             version=mapreduce_rnn.__version__,
-            max_attempts=self._config.mapreduce.max_attempts,
+            options=self._config.workers,
             check_signals=signals.check,
             on_worker=log_worker,
         )

@@ -59,7 +59,7 @@ EVERY_KIND = [
     TaskFailed(None, 0, 0, 0, "Traceback: 木"),
     TaskFailed("map", 1, 0, 1, ""),
     TaskFailed("probe", 0, 0, 1, ""),
-    messages.Heartbeat(17),
+    messages.Heartbeat(17, 0.25),
     messages.Alive(),
     messages.Stop(),
 ]

@@ -7,15 +7,27 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from mapreduce_rnn.config import WorkerConfig
 from mapreduce_rnn.errors import TrainingFailed
 from mapreduce_rnn.launch.base import Launcher
 from mapreduce_rnn.pool import Pool
 from mapreduce_rnn.probe import make_probe
-from mapreduce_rnn.protocol.messages import Hello, Message, ProbeResult, ProbeTask, Ready, Setup
+from mapreduce_rnn.protocol.messages import (
+    Heartbeat,
+    Hello,
+    Message,
+    ProbeResult,
+    ProbeTask,
+    Ready,
+    Setup,
+)
 from mapreduce_rnn.protocol.transport import MasterSocket
 
 PROBE = make_probe({}, np.arange(3))
 OLD, NEW = Setup({"n": 1}, "sha"), Setup({"n": 2}, "sha")
+
+
+When = Callable[[str, Message], bool]
 
 
 class _DeadSocket(MasterSocket):
@@ -42,11 +54,20 @@ class _Workers(MasterSocket, Launcher):
     Attributes:
         sent: All that was sent, as (worker, message).
         dies_of: Worker that ends on a message for which this is true, instead of answering it.
+        stopped: Places whose worker was ended from outside.
     """
 
-    def __init__(self, dies_of: Callable[[str, Message], bool] = lambda name, message: False):
+    def __init__(
+        self,
+        dies_of: When = lambda name, message: False,
+        *,
+        mute_at: When = lambda name, message: False,
+        stuck_at: When = lambda name, message: False,
+    ) -> None:
         self.sent: list[tuple[str, Message]] = []
-        self.dies_of = dies_of
+        self.stopped: list[int] = []
+        self.dies_of, self._mute_at, self._stuck_at = dies_of, mute_at, stuck_at
+        self._beating: dict[int, str] = {}
         self._answers: list[tuple[str, Message]] = []
         self._ended: list[tuple[int, str]] = []
         self._starts = 0
@@ -55,7 +76,11 @@ class _Workers(MasterSocket, Launcher):
         self._starts += 1
         name = f"{place}.{self._starts}"
         self._answers.append((name, Hello("1", "cpu", self._starts)))
+        self._beating[place] = name
         return name
+
+    def stop(self, place: int) -> None:
+        self.stopped.append(place)
 
     def poll(self) -> list[tuple[int, str]]:
         ended, self._ended = self._ended, []
@@ -68,6 +93,10 @@ class _Workers(MasterSocket, Launcher):
         self.sent.append((worker, message))
         if self.dies_of(worker, message):
             self._ended.append((int(worker.split(".")[0]), "signal 9"))
+        elif self._mute_at(worker, message):
+            del self._beating[int(worker.split(".")[0])]
+        elif self._stuck_at(worker, message):
+            pass
         elif isinstance(message, Setup):
             self._answers.append((worker, Ready(f"n = {message.config['n']}")))
         elif isinstance(message, ProbeTask):
@@ -75,17 +104,17 @@ class _Workers(MasterSocket, Launcher):
         return True
 
     def receive(self, timeout_seconds: float) -> list[tuple[str, Message]]:
-        """One message at a time, so that the others are late."""
+        """One message at a time, so that the others are late; heartbeats when there is none."""
         first, self._answers = self._answers[:1], self._answers[1:]
-        return first
+        return first or [(name, Heartbeat(0, 0.0)) for name in self._beating.values()]
 
     def setups_of(self, worker: str) -> list[Message]:
         return [m for name, m in self.sent if name == worker and isinstance(m, Setup)]
 
 
-def pool_of(socket: MasterSocket, launcher: Launcher) -> Pool:
+def pool_of(socket: MasterSocket, launcher: Launcher, options: WorkerConfig | None = None) -> Pool:
     return Pool(
-        socket, launcher, (0, 1), version="1", max_attempts=5,
+        socket, launcher, (0, 1), version="1", options=options or WorkerConfig(),
         check_signals=lambda: None, on_worker=lambda **facts: None,
     )  # fmt: skip
 
@@ -127,3 +156,28 @@ def test_a_worker_killed_while_it_is_set_up_again_is_replaced() -> None:
         pool.set_up(NEW)
     assert workers.setups_of("0.1") == [OLD, NEW]
     assert workers.setups_of("1.3") == [NEW]
+
+
+def first_probed(name: str, message: Message) -> bool:
+    return name == "0.1" and isinstance(message, ProbeTask)
+
+
+@pytest.mark.parametrize(
+    ("workers", "options", "told"),
+    [
+        (_Workers(mute_at=first_probed), WorkerConfig(silence_seconds=0.1), "silent for"),
+        (_Workers(stuck_at=first_probed), WorkerConfig(hang_seconds=0.1), "hung: no step for"),
+    ],
+    ids=["silent", "hung"],
+)
+def test_a_silent_or_hung_worker_is_ended_and_replaced_and_its_task_runs_elsewhere(
+    workers: _Workers, options: WorkerConfig, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pool_of(workers, workers, options) as pool:
+        pool.set_up(OLD)
+        done = pool.run([PROBE], lambda steps: None)[PROBE.key]
+        pool.set_up(NEW)  # the new worker in place 0 is ready by then
+    assert (done.place, done.result.attempt) == (1, 2)
+    assert workers.stopped == [0]
+    assert f"worker 0 is gone: {told}" in caplog.text
+    assert workers.setups_of("0.3")[-1] == NEW

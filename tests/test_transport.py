@@ -75,8 +75,13 @@ def test_messages_pass_both_ways(master: MasterSocket, worker: WorkerChannel) ->
 def test_heartbeats_carry_the_steps_while_the_main_thread_is_busy(
     master: MasterSocket, worker: WorkerChannel
 ) -> None:
-    worker.steps = 17
-    hear(master, lambda _, message: message == Heartbeat(17))
+    for steps in (0, 1, 17):
+        worker.progress(steps)
+    _, beat = hear(
+        master, lambda _, message: isinstance(message, Heartbeat) and message.steps == 17
+    )
+    assert isinstance(beat, Heartbeat)
+    assert 0 < beat.slowest < PATIENCE
 
 
 def test_a_worker_that_is_not_there_is_noticed(master: MasterSocket) -> None:

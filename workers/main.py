@@ -100,12 +100,9 @@ def _set_up(
 
 
 def _run_task(channel: WorkerChannel, context: Context, task: AnyTask) -> None:
-    def on_step(steps: int) -> None:
-        channel.steps = steps
-
-    channel.steps = 0
+    channel.progress(0)
     try:
-        channel.send(_answer(context, task, on_step))
+        channel.send(_answer(context, task, channel.progress))
     except Exception as error:
         key = task.key
         channel.send(TaskFailed(key.kind, key.round, key.slot, task.attempt, _told(error)))

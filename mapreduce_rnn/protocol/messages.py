@@ -193,9 +193,10 @@ class TaskFailed:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """A worker is alive; ``steps`` counts batches of its current task."""
+    """A worker is alive."""
 
-    steps: int
+    steps: int  # batches done in its current task
+    slowest: float  # seconds of its slowest batch so far, in any task
 
 
 @dataclass(frozen=True)

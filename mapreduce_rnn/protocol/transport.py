@@ -152,11 +152,7 @@ class MasterSocket:
 
 
 class WorkerChannel:
-    """A worker's end: a DEALER and the thread that keeps the master informed.
-
-    Attributes:
-        steps: Batches done in the current task; the main thread sets it, heartbeats carry it.
-    """
+    """A worker's end: a DEALER and the thread that keeps the master informed."""
 
     def __init__(
         self,
@@ -172,7 +168,8 @@ class WorkerChannel:
             name: That the master knows this worker by; unique among all workers of the run.
             silence_seconds: Without a message from the master, after which it counts as gone.
         """
-        self.steps = 0
+        self._steps, self._slowest = 0, 0.0  # heartbeats carry them
+        self._stepped = time.monotonic()
         self._address = address
         self._run_id = run_id
         self._name = name
@@ -193,6 +190,13 @@ class WorkerChannel:
         """
         frames = _pack(message, self._run_id)
         self._thread.call(lambda: self._thread.send(frames))
+
+    def progress(self, steps: int) -> None:
+        """Say how many batches of the current task are done; 0 at its beginning."""
+        now = time.monotonic()
+        if steps > 0:
+            self._slowest = max(self._slowest, now - self._stepped)
+        self._steps, self._stepped = steps, now
 
     def receive(self, timeout_seconds: float | None = None) -> Message | None:
         """The next message, None if there is none in time. Alive is not passed on.
@@ -237,7 +241,7 @@ class WorkerChannel:
                 f"no message from the master at {self._address} for {silence:.0f} s: it has ended "
                 "or cannot be reached, so this worker ends too"
             )
-        self._thread.send(_pack(Heartbeat(self.steps), self._run_id))
+        self._thread.send(_pack(Heartbeat(self._steps, self._slowest), self._run_id))
 
     def on_error(self, error: Exception) -> None:
         self._inbox.fail(error)
