@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
@@ -30,6 +31,8 @@ from numpy.typing import NDArray
 
 from mapreduce_rnn.errors import CheckpointError
 from mapreduce_rnn.ondisk import sync_folder, synced
+
+log = logging.getLogger(__name__)
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -72,7 +75,7 @@ def save(
     parts[_MANIFEST] = _manifest(round, content, parts)
     target = folder(run_dir, round)
     with _one_line(f"cannot write checkpoint {target}"):
-        target.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(target.parent)
         _remove_temporary(target.parent)
         try:
             _write_folder(target, parts)
@@ -103,15 +106,32 @@ def load(run_dir: str | Path, round: int | None = None) -> Checkpoint:
     )
 
 
-def prune(run_dir: str | Path, newest: int, also: Collection[int] = ()) -> None:
-    """Delete all checkpoints but the ``newest`` (at least 1) and those of the rounds ``also``."""
-    for number in _rounds(run_dir)[max(1, newest) :]:
-        if number not in also:
-            old = folder(run_dir, number)
-            # Renamed first: a kill while files are deleted leaves no half checkpoint.
-            doomed = old.with_name(_TEMPORARY + old.name)
-            old.rename(doomed)
-            shutil.rmtree(doomed)
+def prune(run_dir: str | Path, newest: int, *, keep: int | str, also: Collection[int] = ()) -> None:
+    """Delete checkpoints that are no longer needed once that of round ``newest`` is written.
+
+    Those of later rounds go too: a resume passed them over as damaged, and they shall not count
+    as the newest. What cannot be deleted stays, with a line in the log.
+
+    Args:
+        keep: How many to keep, ``newest`` (always kept) and those before it; or "all".
+        also: Rounds whose checkpoint is kept as well.
+    """
+    rounds = _rounds(run_dir)
+    done = [number for number in rounds if number <= newest]
+    kept = {newest, *also, *(done if isinstance(keep, str) else done[:keep])}
+    for number in rounds:
+        if number not in kept:
+            _delete(folder(run_dir, number))
+
+
+def _delete(old: Path) -> None:
+    """Renamed first: a kill while files are deleted leaves no half checkpoint."""
+    doomed = old.with_name(_TEMPORARY + old.name)
+    try:
+        old.rename(doomed)
+        shutil.rmtree(doomed)
+    except OSError as error:
+        log.warning("an old checkpoint cannot be deleted: %s", error)
 
 
 def save_model(path: str | Path, arrays: Arrays) -> None:
@@ -162,7 +182,7 @@ def _rounds(run_dir: str | Path) -> list[int]:
     """Rounds that have a checkpoint folder, newest first."""
     root = _root(run_dir)
     names = [path.name for path in root.iterdir()] if root.is_dir() else []
-    numbers = [int(name[6:]) for name in names if re.fullmatch("round-[0-9]{6,}", name)]
+    numbers = {int(name[6:]) for name in names if re.fullmatch("round-[0-9]{6,}", name)}
     return sorted((n for n in numbers if folder(run_dir, n).is_dir()), reverse=True)
 
 
@@ -224,6 +244,12 @@ def _verified_manifest(data: bytes, round: int) -> dict[str, Any]:
 
 
 # ---- files
+
+
+def _make_folder(path: Path) -> None:
+    if not path.is_dir():
+        path.mkdir(parents=True)
+        sync_folder(path.parent)
 
 
 def _write_folder(target: Path, parts: Mapping[str, bytes]) -> None:

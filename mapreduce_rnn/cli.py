@@ -125,7 +125,12 @@ def _add_train(commands: Any) -> None:
     group.add_argument("--run-dir", metavar="DIR", help="new folder for this run (runs/STORE-TIME)")
     group.add_argument(
         "--resume", metavar="RUN",
-        help="go on with this run folder, or `latest`; only stop and device options may be given",
+        help="go on with this run folder, or `latest`; options that change the result are refused",
+    )  # fmt: skip
+    group.add_argument(
+        "--allow-changes", action="store_true",
+        help="go on with options that change the result: config.toml records which, and from "
+        "which round on",
     )  # fmt: skip
     group.add_argument(
         "--config", metavar="FILE", help="read options from a TOML file; options here override it"
@@ -151,6 +156,8 @@ def _train(args: argparse.Namespace) -> int:
     given = given_options(args)
     if args.resume is not None:
         return _resume(args, given)
+    if args.allow_changes:
+        raise UsageError("--allow-changes is for a run that goes on: add --resume RUN")
     if args.store is None:
         raise UsageError("train: name a store, or a run to go on with (--resume RUN)")
     config = TrainConfig()
@@ -178,7 +185,7 @@ def _resume(args: argparse.Namespace, given: dict[str, Any]) -> int:
         raise UsageError(f"--resume goes on with a run as it is: leave out {named[0]}")
     from mapreduce_rnn import session
 
-    session.resume(runfolder.find(args.resume), given)
+    session.resume(runfolder.find(args.resume), given, allow_changes=args.allow_changes)
     return 0
 
 

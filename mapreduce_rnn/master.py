@@ -47,7 +47,6 @@ from mapreduce_rnn.runstate import RunState, Validation
 log = logging.getLogger(__name__)
 
 CHECKPOINT_SECONDS = 10.0  # at most one checkpoint in this time, unless asked for otherwise
-KEPT_CHECKPOINTS = 3  # newest ones, beside the best: should one be damaged, others are there
 SKIPPED_STEPS = 10  # of a round, or
 SKIPPED_SHARE = 0.05  # of its steps, whichever is more, may be skipped
 
@@ -267,7 +266,7 @@ class Master:
         content = {**state.content(), "config": fixed_options(self._plan.config)}
         checkpoint.save(self._run_dir, state.round, state.model, state.arrays(), content)
         best = {state.best.round} if state.best else set()
-        checkpoint.prune(self._run_dir, KEPT_CHECKPOINTS, also=best)
+        checkpoint.prune(self._run_dir, state.round, keep=self._plan.config.run.keep, also=best)
         self._saved_round, self._saved_at = state.round, time.monotonic()
 
     def _log_round(

@@ -84,12 +84,16 @@ def resume(
     *,
     compute: Compute = compute,
     make_task: MakeTask = CtcTask,
+    allow_changes: bool = False,
+    quiet: bool = True,
     **changes: Any,
 ) -> RunResult:
     """As :func:`mapreduce_rnn.resume`; arguments as in :func:`train`."""
     changes = {"cpu_workers": 1} | changes
     with without_processes(compute, make_task):
-        return mapreduce_rnn.resume(run_dir, changes, quiet=True, report=False)
+        return mapreduce_rnn.resume(
+            run_dir, changes, allow_changes=allow_changes, quiet=quiet, report=False
+        )
 
 
 class InProcessPool:

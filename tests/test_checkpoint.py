@@ -196,15 +196,53 @@ def test_what_a_killed_process_left_is_ignored_and_removed_at_the_next_save(tmp_
     assert names(tmp_path / "checkpoints") == ["round-000001", "round-000002"]
 
 
-def test_prune_keeps_the_newest_by_number_and_the_named_rounds(tmp_path: Path) -> None:
-    for number in [8, 9, 10, 11, 100]:
+@pytest.mark.parametrize(
+    ("keep", "also", "kept"),
+    [
+        (2, set(), [10, 100]),
+        (1, set(), [100]),
+        (1, {9, 77}, [9, 100]),
+        ("all", set(), [8, 9, 10, 100]),
+    ],
+)
+def test_the_newest_are_kept_by_number_and_strays_are_left_alone(
+    tmp_path: Path, keep: int | str, also: set[int], kept: list[int]
+) -> None:
+    """Text order puts 9 after 10 and 100."""
+    for number in [8, 9, 10, 100]:
         save(tmp_path, number)
-    checkpoint.prune(tmp_path, newest=2, also={9, 77})
-    kept = ["round-000009", "round-000011", "round-000100"]
-    assert names(tmp_path / "checkpoints") == kept
-    checkpoint.prune(tmp_path, newest=0)
-    assert names(tmp_path / "checkpoints") == ["round-000100"]
+    stray = ["latest", "round-9", "round-9000000.bak"]
+    for name in stray:
+        (tmp_path / "checkpoints" / name).mkdir()
+    checkpoint.prune(tmp_path, 100, keep=keep, also=also)
+    expected = sorted([*(f"round-{number:06d}" for number in kept), *stray])
+    assert names(tmp_path / "checkpoints") == expected
     assert checkpoint.load(tmp_path).round == 100
+
+
+def test_a_damaged_checkpoint_of_a_later_round_does_not_count_as_the_newest(
+    tmp_path: Path,
+) -> None:
+    """A resume passed it over and has come to round 3 since."""
+    for number in [1, 2, 3, 12]:
+        damage(save(tmp_path, number) / "manifest.json")
+    checkpoint.prune(tmp_path, 3, keep=2)
+    assert names(tmp_path / "checkpoints") == ["round-000002", "round-000003"]
+
+
+def test_a_checkpoint_that_cannot_be_deleted_is_named_and_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in [1, 2]:
+        save(tmp_path, number)
+
+    def refused(*_args: object) -> Never:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "rename", refused)
+    checkpoint.prune(tmp_path, 2, keep=1)
+    assert "cannot be deleted: [Errno 13] Permission denied" in caplog.text
+    assert checkpoint.load(tmp_path).round == 2
 
 
 def test_save_model_replaces_a_file_whole_or_not_at_all(

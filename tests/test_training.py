@@ -108,8 +108,8 @@ def test_the_last_planned_epoch_is_always_validated(store: Path, tmp_path: Path)
 
 
 def test_resume_refuses_an_option_that_changes_the_result(four_slots: Path) -> None:
-    with pytest.raises(UsageError, match="--units would change the result"):
-        resume(four_slots, units=9)
+    with pytest.raises(UsageError, match="--dropout would change the result"):
+        resume(four_slots, dropout=0.1)
 
 
 def test_resume_refuses_another_store(store: Path, tmp_path: Path) -> None:
