@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mapreduce_rnn import checkpoint, runstate
+from mapreduce_rnn import checkpoint, runstate, visits
 from mapreduce_rnn.config import fixed_options
 from mapreduce_rnn.data.shard import epoch_shards
 from mapreduce_rnn.data.store import Store
@@ -344,7 +344,9 @@ def _metrics(
     """A round's line in metrics.jsonl: results only, so that equal runs give equal bytes.
 
     ``epoch`` is the one that the round ended in, ``epochs_done`` counts the part of it that is
-    done, in batches of the slot that has most.
+    done, in batches of the slot that has most. ``visited`` is what was fed in this round; over the
+    rounds of an epoch both numbers add up (see :mod:`mapreduce_rnn.visits`) to those of all its
+    sequences, once each.
     """
     results = _map_results(done)
     statistics = [result.statistics for result in results]
@@ -362,6 +364,10 @@ def _metrics(
         "steps": sum(s["steps"] for s in statistics),
         "skipped_steps": sum(s["skipped_steps"] for s in statistics),
         "held_back": sum(s["held_back"] for s in statistics),
+        "visited": {
+            "sequences": sequences,
+            "hash": visits.spelt(visits.total(s["visits"] for s in statistics)),
+        },
         "rejected": [dataclasses.asdict(r) for r in reduction.rejected],
         "validation": None if validation is None else dataclasses.asdict(validation),
     }
