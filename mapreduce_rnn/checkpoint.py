@@ -19,8 +19,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from mapreduce_rnn.errors import CheckpointError
-from mapreduce_rnn.ondisk import sync_folder, synced
+from mapreduce_rnn.ondisk import reason, sync_folder, synced, writing
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +73,7 @@ def save(
     parts = {_MODEL: _to_bytes(model), _STATE: _to_bytes(state)}
     parts[_MANIFEST] = _manifest(round, content, parts)
     target = folder(run_dir, round)
-    with _one_line(f"cannot write checkpoint {target}"):
+    with writing(f"checkpoint {target}"):
         _make_folder(target.parent)
         _remove_temporary(target.parent)
         try:
@@ -99,7 +98,7 @@ def load(run_dir: str | Path, round: int | None = None) -> Checkpoint:
             model, state, content = _read(folder(run_dir, number), number)
             return Checkpoint(number, model, state, content, tuple(damaged))
         except (OSError, ValueError) as error:
-            damaged.append(f"checkpoint of round {number} is damaged: {_reason(error)}")
+            damaged.append(f"checkpoint of round {number} is damaged: {reason(error)}")
     found = "; ".join(damaged) or "there is none"
     raise CheckpointError(
         f"expected a whole checkpoint in {_root(run_dir)}: {found}; start a new run"
@@ -142,7 +141,7 @@ def save_model(path: str | Path, arrays: Arrays) -> None:
     """
     path = Path(path)
     temporary = path.with_name(_TEMPORARY + path.name)
-    with _one_line(f"cannot write model {path}"):
+    with writing(f"model {path}"):
         try:
             with synced(temporary) as file:
                 file.write(_to_bytes(arrays))
@@ -159,9 +158,9 @@ def load_model(path: str | Path) -> Arrays:
         CheckpointError: It is missing or damaged.
     """
     try:
-        return _from_bytes(Path(path).read_bytes())
-    except (OSError, safetensors.SafetensorError) as error:
-        raise CheckpointError(f"cannot read model {path}: {_reason(error)}") from error
+        return _from_bytes(Path(path).read_bytes(), Path(path).name)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cannot read model {path}: {reason(error)}") from error
 
 
 def any_in(run_dir: str | Path) -> bool:
@@ -195,8 +194,12 @@ def _to_bytes(arrays: Arrays) -> bytes:
     return safetensors.numpy.save(contiguous)  # no metadata: its order is random per process
 
 
-def _from_bytes(data: bytes) -> dict[str, NDArray[Any]]:
-    return dict(sorted(safetensors.numpy.load(data).items()))
+def _from_bytes(data: bytes, name: str) -> dict[str, NDArray[Any]]:
+    """ValueError for what is not in the safetensors format, which cannot hold code."""
+    try:
+        return dict(sorted(safetensors.numpy.load(data).items()))
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{name} is no safetensors file ({error})") from error
 
 
 def _json(content: Mapping[str, Any]) -> bytes:
@@ -224,22 +227,28 @@ def _read(folder: Path, round: int) -> tuple[Arrays, Arrays, dict[str, Any]]:
     facts = _verified_manifest((folder / _MANIFEST).read_bytes(), round)
     parts = {name: (folder / name).read_bytes() for name in (_MODEL, _STATE)}
     for name, data in parts.items():
-        if _sha256(data) != facts["sha256"][name]:
+        if _sha256(data) != dict(facts["sha256"]).get(name):
             raise ValueError(f"{name} has another sha256")
-    return _from_bytes(parts[_MODEL]), _from_bytes(parts[_STATE]), facts["content"]
+    model, state = (_from_bytes(data, name) for name, data in parts.items())
+    return model, state, facts["content"]
 
 
 def _verified_manifest(data: bytes, round: int) -> dict[str, Any]:
     try:
         facts = dict(json.loads(data))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{_MANIFEST} is not JSON") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{_MANIFEST} is no JSON object") from error
     facts.pop("sha256_of_the_rest", None)
     if _sealed(facts) != data:
         raise ValueError(f"{_MANIFEST} has another sha256")
-    if (facts["version"], facts["round"]) != (_VERSION, round):
-        found = f"version {facts['version']}, round {facts['round']}"
-        raise ValueError(f"{_MANIFEST}: expected version {_VERSION}, round {round}, got {found}")
+    found = facts.get("version"), facts.get("round")
+    if found != (_VERSION, round):
+        raise ValueError(
+            f"{_MANIFEST}: expected version {_VERSION}, round {round}, "
+            f"got version {found[0]}, round {found[1]}"
+        )
+    if facts.keys() != {"version", "round", "content", "sha256"}:
+        raise ValueError(f"{_MANIFEST} lacks a part")
     return facts
 
 
@@ -269,17 +278,3 @@ def _remove_temporary(folder: Path) -> None:
     """Remove what a killed process or a failed save has left."""
     for path in folder.glob(_TEMPORARY + "*"):
         shutil.rmtree(path, ignore_errors=True)
-
-
-@contextmanager
-def _one_line(what: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise CheckpointError(f"{what}: {_reason(error)}") from error
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.filename and error.strerror:
-        return f"{Path(error.filename).name}: {error.strerror}"
-    return str(error)

@@ -27,7 +27,7 @@ import tomli_w
 from mapreduce_rnn.changes import Change
 from mapreduce_rnn.config import TrainConfig, from_dict, to_dict
 from mapreduce_rnn.errors import UsageError
-from mapreduce_rnn.ondisk import sync_folder, synced
+from mapreduce_rnn.ondisk import sync_folder, synced, writing
 
 CONFIG = "config.toml"
 METRICS = "metrics.jsonl"
@@ -104,7 +104,7 @@ class RunFolder:
         """Write config.toml, all or nothing.
 
         What [plan] says since an earlier session stays, unless options were changed: only the
-        first session chose, where they left a choice.
+        first session chose, where they left a choice. Raises CheckpointError.
         """
         present = self.path / CONFIG
         tables: dict[str, Any] = {"store": store, **to_dict(config), "plan": plan}
@@ -113,10 +113,11 @@ class RunFolder:
         elif present.is_file():
             tables["plan"] = {**read_toml(present).get("plan", {}), **plan}
         draft = self.path / f".{CONFIG}"
-        with synced(draft) as file:
-            file.write(tomli_w.dumps(tables).encode())
-        os.replace(draft, self.path / CONFIG)
-        sync_folder(self.path)
+        with writing(str(present)):
+            with synced(draft) as file:
+                file.write(tomli_w.dumps(tables).encode())
+            os.replace(draft, present)
+            sync_folder(self.path)
         self.began = True
 
 

@@ -14,7 +14,7 @@ import secrets
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,13 @@ from mapreduce_rnn.config import (
     to_dict,
 )
 from mapreduce_rnn.data.store import Store
-from mapreduce_rnn.errors import Interrupted, MapReduceRnnError, StoreError, UsageError
+from mapreduce_rnn.errors import (
+    CheckpointError,
+    Interrupted,
+    MapReduceRnnError,
+    StoreError,
+    UsageError,
+)
 from mapreduce_rnn.launch import devices
 from mapreduce_rnn.launch.base import Place
 from mapreduce_rnn.launch.local import LocalLauncher
@@ -381,8 +387,10 @@ class _Session:
         )
 
     def _log_end(self, events: JsonLines, reason: str) -> None:
+        """As far as the disk has room: the reason itself must reach the user."""
         seconds = time.monotonic() - self._started
-        events.write(_event("end", reason=reason, seconds=seconds))
+        with suppress(CheckpointError):
+            events.write(_event("end", reason=reason, seconds=seconds))
 
     def _store_facts(self) -> dict[str, Any]:
         """The [store] table: what predictions with this model need to know, and where it was."""
@@ -413,6 +421,8 @@ class _Session:
         self._write_examples(plan, state)
         signals.check()
         drawn = try_report(self._run_dir, log) if self._report else None
+        if self._report and drawn is None:
+            self._console.note(f"no report could be drawn: see {self._run_dir / 'master.log'}")
         signals.check()
         self._console.end(
             end_summary(plan, state, reason, seconds, self._run_dir, report=drawn is not None)

@@ -7,12 +7,15 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Never
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from mapreduce_rnn import checkpoint
@@ -63,6 +66,20 @@ def damage(path: Path) -> None:
 
 def truncate(path: Path) -> None:
     os.truncate(path, path.stat().st_size - 1)
+
+
+def empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def link_to_nothing(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("gone")
+
+
+def make_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
@@ -129,8 +146,12 @@ def test_newest_is_by_number_and_stray_names_are_ignored(tmp_path: Path) -> None
     assert checkpoint.load(tmp_path, 9).round == 9
 
 
-@pytest.mark.parametrize("harm", [damage, truncate, lambda path: path.unlink()])
-@pytest.mark.parametrize("name", ["model.safetensors", "state.safetensors", "manifest.json"])
+HARMS = [damage, truncate, empty, Path.unlink, link_to_nothing, make_a_folder]
+PARTS = ["model.safetensors", "state.safetensors", "manifest.json"]
+
+
+@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("name", PARTS)
 def test_a_damaged_checkpoint_is_named_and_passed_over(
     tmp_path: Path, harm: Callable[[Path], None], name: str
 ) -> None:
@@ -143,6 +164,55 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(
     assert name in warning
     with pytest.raises(CheckpointError, match="round 2 is damaged"):
         checkpoint.load(tmp_path, 2)
+
+
+def test_a_file_that_may_not_be_read_is_named_and_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No permissions are set: root may read everything."""
+    save(tmp_path, 1)
+    forbidden = save(tmp_path, 2) / "state.safetensors"
+    read = Path.read_bytes
+
+    def refused(path: Path) -> bytes:
+        if path == forbidden:
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    loaded = checkpoint.load(tmp_path)
+    assert loaded.round == 1
+    assert loaded.warnings == (
+        "checkpoint of round 2 is damaged: state.safetensors: Permission denied",
+    )
+
+
+@given(st.sampled_from(PARTS), st.data())
+def test_any_bit_that_flips_is_found(name: str, data: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = save(Path(folder), 1) / name
+        content = bytearray(path.read_bytes())
+        bit = data.draw(st.integers(0, 8 * len(content) - 1))
+        content[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(content)
+        with pytest.raises(CheckpointError, match=f"round 1 is damaged: {name}"):
+            checkpoint.load(Path(folder))
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    ["[]", "{}", '{"version": 1}', '{"version": 1, "round": 1}', "[" * 10_000, "NaN"],
+)
+def test_a_manifest_that_was_made_up_is_damage(tmp_path: Path, manifest: str) -> None:
+    """Also where its own sum is right, as after an edit by a careful hand."""
+    (save(tmp_path, 1) / "manifest.json").write_bytes(manifest.encode())
+    with pytest.raises(CheckpointError, match=r"round 1 is damaged: manifest.json"):
+        checkpoint.load(tmp_path)
+    if manifest[0] == "{":
+        sealed = checkpoint._sealed(json.loads(manifest))
+        (tmp_path / "checkpoints" / "round-000001" / "manifest.json").write_bytes(sealed)
+        with pytest.raises(CheckpointError, match=r"round 1 is damaged: manifest.json"):
+            checkpoint.load(tmp_path)
 
 
 def test_files_of_another_round_are_not_taken_for_this_one(tmp_path: Path) -> None:
