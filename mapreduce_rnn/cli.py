@@ -135,6 +135,10 @@ def _add_train(commands: Any) -> None:
     group.add_argument(
         "--config", metavar="FILE", help="read options from a TOML file; options here override it"
     )
+    group.add_argument(
+        "--init-from", metavar="FILE",
+        help="start from this model, or from the best one of this run folder (random)",
+    )  # fmt: skip
     group.add_argument("--dry-run", action="store_true", help="show the plan and stop")
     add_options(parser, fields())
     parser.set_defaults(run=_train)
@@ -168,16 +172,20 @@ def _train(args: argparse.Namespace) -> int:
     from mapreduce_rnn import session
 
     if args.dry_run:
-        session.dry_run(args.store, config)
+        session.dry_run(args.store, config, args.init_from)
     else:
-        session.train(args.store, config, run_dir=args.run_dir)
+        session.train(args.store, config, run_dir=args.run_dir, init_from=args.init_from)
     return 0
 
 
 def _resume(args: argparse.Namespace, given: dict[str, Any]) -> int:
     misplaced = [
         option
-        for option, value in (("--run-dir", args.run_dir), ("--config", args.config))
+        for option, value in (
+            ("--run-dir", args.run_dir),
+            ("--config", args.config),
+            ("--init-from", args.init_from),
+        )
         if value is not None
     ]
     if args.store is not None or misplaced or args.dry_run:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from mapreduce_rnn import checkpoint, runstate, visits
-from mapreduce_rnn.config import fixed_options
+from mapreduce_rnn.config import TrainConfig, fixed_options
 from mapreduce_rnn.data.shard import epoch_shards
 from mapreduce_rnn.data.store import Store
 from mapreduce_rnn.epochs import curriculum_holds_back, deal_by_length
@@ -263,8 +263,7 @@ class Master:
         if state.is_best:
             checkpoint.save_model(self._run_dir / BEST_MODEL, state.model)
         self._metrics.sync()  # a checkpoint counts on its lines
-        content = {**state.content(), "config": fixed_options(self._plan.config)}
-        checkpoint.save(self._run_dir, state.round, state.model, state.arrays(), content)
+        save_state(self._run_dir, state, self._plan.config)
         best = {state.best.round} if state.best else set()
         checkpoint.prune(self._run_dir, state.round, keep=self._plan.config.run.keep, also=best)
         self._saved_round, self._saved_at = state.round, time.monotonic()
@@ -299,6 +298,12 @@ class Master:
                 label_error=validation["label_error"],
             )
         )
+
+
+def save_state(run_dir: Path, state: RunState, config: TrainConfig) -> None:
+    """Write the checkpoint of a state, with the options that it was computed with."""
+    content = {**state.content(), "config": fixed_options(config)}
+    checkpoint.save(run_dir, state.round, state.model, state.arrays(), content)
 
 
 def check_skipped(number: int, statistics: Iterable[Mapping[str, Any]]) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import mapreduce_rnn
-from mapreduce_rnn import checkpoint, machine, runfolder, runlog
+from mapreduce_rnn import checkpoint, machine, runfolder, runlog, warmstart
 from mapreduce_rnn.changes import check_given
 from mapreduce_rnn.config import (
     DeviceConfig,
@@ -41,7 +41,7 @@ from mapreduce_rnn.errors import (
 from mapreduce_rnn.launch import devices
 from mapreduce_rnn.launch.base import Place
 from mapreduce_rnn.launch.local import LocalLauncher
-from mapreduce_rnn.master import Master
+from mapreduce_rnn.master import Master, save_state
 from mapreduce_rnn.plan import (
     MEASURED,
     Plan,
@@ -64,6 +64,7 @@ from mapreduce_rnn.seeds import model_seed
 from mapreduce_rnn.signals import StopSignals
 from mapreduce_rnn.summaries import end_summary, start_summary
 from mapreduce_rnn.text import counted
+from mapreduce_rnn.warmstart import WarmStart
 
 if TYPE_CHECKING:
     from mapreduce_rnn.tasks import Task  # imports torch, which help and errors shall not wait for
@@ -95,6 +96,7 @@ def train(
     config: TrainConfig | None = None,
     *,
     run_dir: str | Path | None = None,
+    init_from: str | Path | None = None,
     quiet: bool = False,
     report: bool = True,
 ) -> RunResult:
@@ -107,18 +109,28 @@ def train(
         store: folder made by ``mapreduce-rnn data import`` or :func:`write_store`.
         config: options; what they leave open is resolved before round 1.
         run_dir: a folder that does not exist yet; default ``runs/<store>-<time>``.
+        init_from: a model to start from, or the folder of a run with one; default: a random one.
         quiet: say nothing on standard output.
         report: draw report.html at the end; ``mapreduce-rnn report`` does it at any time.
 
     Raises:
         UsageError: options that exclude each other, a GPU that is not there, a folder in use.
         StoreError: a store that is missing, damaged, or has nothing to train on.
+        CheckpointError: a model to start from that is missing or damaged; files of the run that
+            cannot be written.
         TrainingFailed: workers that do not start or a task that raises.
         Interrupted: SIGINT or SIGTERM; the last whole round is on disk.
     """
     store = Path(store)
     run_dir = runfolder.default_path(store) if run_dir is None else Path(run_dir)
-    return _Session(store, config or TrainConfig(), run_dir, quiet=quiet, report=report).run()
+    return _Session(
+        store,
+        config or TrainConfig(),
+        run_dir,
+        init_from=None if init_from is None else Path(init_from),
+        quiet=quiet,
+        report=report,
+    ).run()
 
 
 def resume(
@@ -169,7 +181,7 @@ def _changed(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig:
     return override(config, changes, "--resume")
 
 
-def dry_run(store: str | Path, config: TrainConfig) -> None:
+def dry_run(store: str | Path, config: TrainConfig, init_from: str | Path | None = None) -> None:
     """Say what a run would do. Starts no worker and writes nothing; raises as :func:`train`."""
     opened = open_store(Path(store))
     console = _console(quiet=False)
@@ -179,6 +191,8 @@ def dry_run(store: str | Path, config: TrainConfig) -> None:
         config = with_bucket_cost(config, "frames")
     task, model, trainable = _build_model(config, opened)
     plan = make_plan(config, places[0].kind, opened, task, model, trainable)
+    if init_from is not None:
+        warmstart.load(Path(init_from), model, opened.meta)
     console.start(start_summary(plan, opened, places, run_dir=None, resumed_after=None))
     for note in plan.notes():
         console.note(note)
@@ -258,12 +272,13 @@ class _Session:
         config: TrainConfig,
         run_dir: Path,
         *,
+        init_from: Path | None = None,
         recorded: Recorded | None = None,
         allow_changes: bool = False,
         quiet: bool,
         report: bool,
     ) -> None:
-        """``recorded``: of a run that goes on."""
+        """``init_from`` is for a new run; ``recorded``, ``allow_changes`` for one that goes on."""
         self._started = time.monotonic()
         self._store = open_store(store)
         self._console = _console(quiet)
@@ -271,6 +286,7 @@ class _Session:
         if recorded is not None:
             check_given(recorded.config, self._config, allowed=allow_changes)
         self._run_dir = run_dir
+        self._init_from = init_from
         self._recorded = recorded
         self._allow_changes = allow_changes
         self._report = report
@@ -307,8 +323,12 @@ class _Session:
             config = self._measured(pool, task, initial)
             kind = self._places[0].kind
             plan = make_plan(config, kind, self._store, task, initial, trainable)
-            state = start.state or RunState(0, initial)
-            folder.write_config(plan.config, self._store_facts(), plan.facts(), start.changes)
+            warm = self._warm_start(initial)
+            state = start.state or RunState(0, warm.model if warm else initial)
+            facts = plan.facts() | (warm.facts() if warm else {})
+            if warm:  # before the run has begun: going on must not need the file
+                save_state(self._run_dir, state, plan.config)
+            folder.write_config(plan.config, self._store_facts(), facts, start.changes)
             socket.max_bytes = plan.message_bytes
             pool.set_up(self._setup(plan.config))
             self._say_start(plan, state)
@@ -318,6 +338,13 @@ class _Session:
                     elapsed=_elapsed(self._run_dir / EVENTS, state.round),
                 )  # fmt: skip
                 return plan, *master.run(state, self._started)
+
+    def _warm_start(self, initial: Arrays) -> WarmStart | None:
+        if self._init_from is None:
+            return None
+        warm = warmstart.load(self._init_from, initial, self._store.meta)
+        log.info("starts from the model %s, sha256 %s", warm.path, warm.sha256)
+        return warm
 
     def _measured(self, pool: Pool, task: Task, model: Arrays) -> TrainConfig:
         """The config with the numbers of a probe for a bucket cost that is to be measured."""
