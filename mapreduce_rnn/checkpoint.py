@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,9 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from mapreduce_rnn.errors import CheckpointError
-from mapreduce_rnn.ondisk import sync_folder, synced
+from mapreduce_rnn.ondisk import reason, sync_folder, synced, writing
+
+log = logging.getLogger(__name__)
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -71,8 +73,8 @@ def save(
     parts = {_MODEL: _to_bytes(model), _STATE: _to_bytes(state)}
     parts[_MANIFEST] = _manifest(round, content, parts)
     target = folder(run_dir, round)
-    with _one_line(f"cannot write checkpoint {target}"):
-        target.parent.mkdir(parents=True, exist_ok=True)
+    with writing(f"checkpoint {target}"):
+        _make_folder(target.parent)
         _remove_temporary(target.parent)
         try:
             _write_folder(target, parts)
@@ -96,22 +98,39 @@ def load(run_dir: str | Path, round: int | None = None) -> Checkpoint:
             model, state, content = _read(folder(run_dir, number), number)
             return Checkpoint(number, model, state, content, tuple(damaged))
         except (OSError, ValueError) as error:
-            damaged.append(f"checkpoint of round {number} is damaged: {_reason(error)}")
+            damaged.append(f"checkpoint of round {number} is damaged: {reason(error)}")
     found = "; ".join(damaged) or "there is none"
     raise CheckpointError(
         f"expected a whole checkpoint in {_root(run_dir)}: {found}; start a new run"
     )
 
 
-def prune(run_dir: str | Path, newest: int, also: Collection[int] = ()) -> None:
-    """Delete all checkpoints but the ``newest`` (at least 1) and those of the rounds ``also``."""
-    for number in _rounds(run_dir)[max(1, newest) :]:
-        if number not in also:
-            old = folder(run_dir, number)
-            # Renamed first: a kill while files are deleted leaves no half checkpoint.
-            doomed = old.with_name(_TEMPORARY + old.name)
-            old.rename(doomed)
-            shutil.rmtree(doomed)
+def prune(run_dir: str | Path, newest: int, *, keep: int | str, also: Collection[int] = ()) -> None:
+    """Delete checkpoints that are no longer needed once that of round ``newest`` is written.
+
+    Those of later rounds go too: a resume passed them over as damaged, and they shall not count
+    as the newest. What cannot be deleted stays, with a line in the log.
+
+    Args:
+        keep: How many to keep, ``newest`` (always kept) and those before it; or "all".
+        also: Rounds whose checkpoint is kept as well.
+    """
+    rounds = _rounds(run_dir)
+    done = [number for number in rounds if number <= newest]
+    kept = {newest, *also, *(done if isinstance(keep, str) else done[:keep])}
+    for number in rounds:
+        if number not in kept:
+            _delete(folder(run_dir, number))
+
+
+def _delete(old: Path) -> None:
+    """Renamed first: a kill while files are deleted leaves no half checkpoint."""
+    doomed = old.with_name(_TEMPORARY + old.name)
+    try:
+        old.rename(doomed)
+        shutil.rmtree(doomed)
+    except OSError as error:
+        log.warning("an old checkpoint cannot be deleted: %s", error)
 
 
 def save_model(path: str | Path, arrays: Arrays) -> None:
@@ -122,7 +141,7 @@ def save_model(path: str | Path, arrays: Arrays) -> None:
     """
     path = Path(path)
     temporary = path.with_name(_TEMPORARY + path.name)
-    with _one_line(f"cannot write model {path}"):
+    with writing(f"model {path}"):
         try:
             with synced(temporary) as file:
                 file.write(_to_bytes(arrays))
@@ -139,9 +158,9 @@ def load_model(path: str | Path) -> Arrays:
         CheckpointError: It is missing or damaged.
     """
     try:
-        return _from_bytes(Path(path).read_bytes())
-    except (OSError, safetensors.SafetensorError) as error:
-        raise CheckpointError(f"cannot read model {path}: {_reason(error)}") from error
+        return _from_bytes(Path(path).read_bytes(), Path(path).name)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cannot read model {path}: {reason(error)}") from error
 
 
 def any_in(run_dir: str | Path) -> bool:
@@ -162,7 +181,7 @@ def _rounds(run_dir: str | Path) -> list[int]:
     """Rounds that have a checkpoint folder, newest first."""
     root = _root(run_dir)
     names = [path.name for path in root.iterdir()] if root.is_dir() else []
-    numbers = [int(name[6:]) for name in names if re.fullmatch("round-[0-9]{6,}", name)]
+    numbers = {int(name[6:]) for name in names if re.fullmatch("round-[0-9]{6,}", name)}
     return sorted((n for n in numbers if folder(run_dir, n).is_dir()), reverse=True)
 
 
@@ -175,8 +194,12 @@ def _to_bytes(arrays: Arrays) -> bytes:
     return safetensors.numpy.save(contiguous)  # no metadata: its order is random per process
 
 
-def _from_bytes(data: bytes) -> dict[str, NDArray[Any]]:
-    return dict(sorted(safetensors.numpy.load(data).items()))
+def _from_bytes(data: bytes, name: str) -> dict[str, NDArray[Any]]:
+    """ValueError for what is not in the safetensors format, which cannot hold code."""
+    try:
+        return dict(sorted(safetensors.numpy.load(data).items()))
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{name} is no safetensors file ({error})") from error
 
 
 def _json(content: Mapping[str, Any]) -> bytes:
@@ -204,26 +227,38 @@ def _read(folder: Path, round: int) -> tuple[Arrays, Arrays, dict[str, Any]]:
     facts = _verified_manifest((folder / _MANIFEST).read_bytes(), round)
     parts = {name: (folder / name).read_bytes() for name in (_MODEL, _STATE)}
     for name, data in parts.items():
-        if _sha256(data) != facts["sha256"][name]:
+        if _sha256(data) != dict(facts["sha256"]).get(name):
             raise ValueError(f"{name} has another sha256")
-    return _from_bytes(parts[_MODEL]), _from_bytes(parts[_STATE]), facts["content"]
+    model, state = (_from_bytes(data, name) for name, data in parts.items())
+    return model, state, facts["content"]
 
 
 def _verified_manifest(data: bytes, round: int) -> dict[str, Any]:
     try:
         facts = dict(json.loads(data))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{_MANIFEST} is not JSON") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{_MANIFEST} is no JSON object") from error
     facts.pop("sha256_of_the_rest", None)
     if _sealed(facts) != data:
         raise ValueError(f"{_MANIFEST} has another sha256")
-    if (facts["version"], facts["round"]) != (_VERSION, round):
-        found = f"version {facts['version']}, round {facts['round']}"
-        raise ValueError(f"{_MANIFEST}: expected version {_VERSION}, round {round}, got {found}")
+    found = facts.get("version"), facts.get("round")
+    if found != (_VERSION, round):
+        raise ValueError(
+            f"{_MANIFEST}: expected version {_VERSION}, round {round}, "
+            f"got version {found[0]}, round {found[1]}"
+        )
+    if facts.keys() != {"version", "round", "content", "sha256"}:
+        raise ValueError(f"{_MANIFEST} lacks a part")
     return facts
 
 
 # ---- files
+
+
+def _make_folder(path: Path) -> None:
+    if not path.is_dir():
+        path.mkdir(parents=True)
+        sync_folder(path.parent)
 
 
 def _write_folder(target: Path, parts: Mapping[str, bytes]) -> None:
@@ -243,17 +278,3 @@ def _remove_temporary(folder: Path) -> None:
     """Remove what a killed process or a failed save has left."""
     for path in folder.glob(_TEMPORARY + "*"):
         shutil.rmtree(path, ignore_errors=True)
-
-
-@contextmanager
-def _one_line(what: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise CheckpointError(f"{what}: {_reason(error)}") from error
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.filename and error.strerror:
-        return f"{Path(error.filename).name}: {error.strerror}"
-    return str(error)

@@ -125,11 +125,20 @@ def _add_train(commands: Any) -> None:
     group.add_argument("--run-dir", metavar="DIR", help="new folder for this run (runs/STORE-TIME)")
     group.add_argument(
         "--resume", metavar="RUN",
-        help="go on with this run folder, or `latest`; only stop and device options may be given",
+        help="go on with this run folder, or `latest`; options that change the result are refused",
+    )  # fmt: skip
+    group.add_argument(
+        "--allow-changes", action="store_true",
+        help="go on with options that change the result: config.toml records which, and from "
+        "which round on",
     )  # fmt: skip
     group.add_argument(
         "--config", metavar="FILE", help="read options from a TOML file; options here override it"
     )
+    group.add_argument(
+        "--init-from", metavar="FILE",
+        help="start from this model, or from the best one of this run folder (random)",
+    )  # fmt: skip
     group.add_argument("--dry-run", action="store_true", help="show the plan and stop")
     add_options(parser, fields())
     parser.set_defaults(run=_train)
@@ -151,6 +160,8 @@ def _train(args: argparse.Namespace) -> int:
     given = given_options(args)
     if args.resume is not None:
         return _resume(args, given)
+    if args.allow_changes:
+        raise UsageError("--allow-changes is for a run that goes on: add --resume RUN")
     if args.store is None:
         raise UsageError("train: name a store, or a run to go on with (--resume RUN)")
     config = TrainConfig()
@@ -161,16 +172,20 @@ def _train(args: argparse.Namespace) -> int:
     from mapreduce_rnn import session
 
     if args.dry_run:
-        session.dry_run(args.store, config)
+        session.dry_run(args.store, config, args.init_from)
     else:
-        session.train(args.store, config, run_dir=args.run_dir)
+        session.train(args.store, config, run_dir=args.run_dir, init_from=args.init_from)
     return 0
 
 
 def _resume(args: argparse.Namespace, given: dict[str, Any]) -> int:
     misplaced = [
         option
-        for option, value in (("--run-dir", args.run_dir), ("--config", args.config))
+        for option, value in (
+            ("--run-dir", args.run_dir),
+            ("--config", args.config),
+            ("--init-from", args.init_from),
+        )
         if value is not None
     ]
     if args.store is not None or misplaced or args.dry_run:
@@ -178,7 +193,7 @@ def _resume(args: argparse.Namespace, given: dict[str, Any]) -> int:
         raise UsageError(f"--resume goes on with a run as it is: leave out {named[0]}")
     from mapreduce_rnn import session
 
-    session.resume(runfolder.find(args.resume), given)
+    session.resume(runfolder.find(args.resume), given, allow_changes=args.allow_changes)
     return 0
 
 

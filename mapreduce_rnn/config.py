@@ -30,6 +30,7 @@ class Option:
     above: float | None = None  # exclusive minimum
     maximum: float | None = None
     metavar: str | None = None
+    decides_result: bool = True  # no: how far, where or how safely; a resumed run may change it
 
 
 def _option(default: Any, help: str, why: str, **limits: Any) -> Any:
@@ -231,6 +232,7 @@ class MapReduceConfig:
         "what the model needs",
         above=0.0,
         metavar="MB",
+        decides_result=False,
     )
 
 
@@ -239,19 +241,31 @@ class StopConfig:
     """when to stop: whichever comes first, looked at between rounds"""
 
     epochs: int = _option(
-        20, "epochs, also the horizon of the schedule", "7 minutes of the demo", minimum=1
+        20,
+        "epochs, also the horizon of the schedule",
+        "7 minutes of the demo",
+        minimum=1,
+        decides_result=False,
     )
-    rounds: int | None = _option(None, "rounds", "no limit", minimum=1)
+    rounds: int | None = _option(None, "rounds", "no limit", minimum=1, decides_result=False)
     max_seconds: float | None = _option(
-        None, "seconds since this command began", "no limit", above=0.0, metavar="SECONDS"
+        None,
+        "seconds since this command began",
+        "no limit",
+        above=0.0,
+        metavar="SECONDS",
+        decides_result=False,
     )
-    target_loss: float | None = _option(None, "validation loss to reach", "none", metavar="LOSS")
+    target_loss: float | None = _option(
+        None, "validation loss to reach", "none", metavar="LOSS", decides_result=False
+    )
     patience: int | None = _option(
         None,
         "validations in a row without a new best",
         "no limit",
         minimum=1,
         metavar="VALIDATIONS",
+        decides_result=False,
     )
 
 
@@ -281,6 +295,15 @@ class RunConfig:
         "at most one per 10 s; the best, the last and an interrupted round always",
         minimum=1,
         metavar="ROUNDS",
+        decides_result=False,
+    )
+    keep: int | str = _option(
+        3,
+        "checkpoints to keep beside that of the best round: the newest so many, or all",
+        "should the newest be damaged, others are there",
+        words=("all",),
+        minimum=1,
+        decides_result=False,
     )
     deterministic: bool = _option(
         False,
@@ -294,16 +317,25 @@ class DeviceConfig:
     """devices: one worker process each"""
 
     gpus: str | None = _option(
-        None, "number of GPUs, or auto for all visible ones", "see the first example"
+        None,
+        "number of GPUs, or auto for all visible ones",
+        "see the first example",
+        decides_result=False,
     )
     devices: tuple[str, ...] = _option(
         (),
         "GPUs by index, UUID or MIG id; one named twice gets two workers",
         "see --gpus",
         metavar="TOKEN,...",
+        decides_result=False,
     )
     cpu_workers: int | None = _option(
-        None, "CPU worker processes", "see the first example", minimum=1, maximum=1024
+        None,
+        "CPU worker processes",
+        "see the first example",
+        minimum=1,
+        maximum=1024,
+        decides_result=False,
     )
 
 
@@ -316,6 +348,7 @@ class WorkerConfig:
         "times a task may be lost with its worker before the run stops",
         "more is no accident",
         minimum=1,
+        decides_result=False,
     )
     silence_seconds: float = _option(
         30.0,
@@ -323,6 +356,7 @@ class WorkerConfig:
         "15 heartbeats",
         above=0.0,
         metavar="SECONDS",
+        decides_result=False,
     )
     hang_seconds: float = _option(
         300.0,
@@ -331,12 +365,14 @@ class WorkerConfig:
         "a start from a slow disk takes as long",
         above=0.0,
         metavar="SECONDS",
+        decides_result=False,
     )
     backup_tasks: bool = _option(
         False,
         "let an idle worker run a copy of a task that takes twice the median; the first answer "
         "counts",
         "worth it where devices differ in speed",
+        decides_result=False,
     )
 
 
@@ -359,9 +395,6 @@ SECTIONS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(TrainConfig
 
 LARGEST_INT = 2**63 - 1
 """The largest number that TOML can hold."""
-
-CHANGEABLE_ON_RESUME = {"stop", "devices", "workers"}
-"""Sections that say how far and where, not what: they change no round's result."""
 
 
 @dataclass(frozen=True)
@@ -432,9 +465,14 @@ def to_dict(config: TrainConfig) -> dict[str, dict[str, Any]]:
     }
 
 
-def fixed_options(config: TrainConfig) -> dict[str, dict[str, Any]]:
-    """The options that decide what is computed, as :func:`to_dict` gives them."""
-    return {s: values for s, values in to_dict(config).items() if s not in CHANGEABLE_ON_RESUME}
+def fixed_options(config: TrainConfig) -> dict[str, Any]:
+    """The options that decide what is computed, by name, as :func:`to_dict` spells them."""
+    values = to_dict(config)
+    return {
+        f.name: values[f.section][f.name]
+        for f in fields()
+        if f.option.decides_result and f.name in values[f.section]
+    }
 
 
 def from_dict(values: Mapping[str, Any], source: str) -> TrainConfig:

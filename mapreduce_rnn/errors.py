@@ -6,7 +6,7 @@
     ├── ImportRefused            source data that cannot become a store
     ├── ProtocolError            bytes that are not a message of ours
     ├── ReduceError              contributions that cannot be averaged
-    ├── CheckpointError          a checkpoint that is missing, damaged or does not fit
+    ├── CheckpointError          files of a run that are missing, damaged, misfit or unwritable
     ├── TrainingFailed           a run that cannot go on (workers gone, a task that raises)
     └── Interrupted              exit code 128 + signal number
 
@@ -48,7 +48,7 @@ class ReduceError(MapReduceRnnError):
 
 
 class CheckpointError(MapReduceRnnError):
-    """A checkpoint that is missing, damaged or does not fit the run."""
+    """A file of a run that is missing, damaged, does not fit, or cannot be written."""
 
 
 class TrainingFailed(MapReduceRnnError):

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mapreduce_rnn import checkpoint, runstate
+from mapreduce_rnn import checkpoint, runstate, visits
 from mapreduce_rnn.config import TrainConfig, fixed_options
 from mapreduce_rnn.data.shard import epoch_shards
 from mapreduce_rnn.data.store import Store
@@ -47,7 +47,6 @@ from mapreduce_rnn.runstate import RunState, Validation
 log = logging.getLogger(__name__)
 
 CHECKPOINT_SECONDS = 10.0  # at most one checkpoint in this time, unless asked for otherwise
-KEPT_CHECKPOINTS = 3  # newest ones, beside the best: should one be damaged, others are there
 SKIPPED_STEPS = 10  # of a round, or
 SKIPPED_SHARE = 0.05  # of its steps, whichever is more, may be skipped
 
@@ -257,10 +256,9 @@ class Master:
         if state.is_best:
             checkpoint.save_model(self._run_dir / BEST_MODEL, state.model)
         self._metrics.sync()  # a checkpoint counts on its lines
-        content = {**state.content(), "config": fixed_options(self._plan.config)}
-        checkpoint.save(self._run_dir, state.round, state.model, state.arrays(), content)
+        save_state(self._run_dir, state, self._plan.config)
         best = {state.best.round} if state.best else set()
-        checkpoint.prune(self._run_dir, KEPT_CHECKPOINTS, also=best)
+        checkpoint.prune(self._run_dir, state.round, keep=self._plan.config.run.keep, also=best)
         self._saved_round, self._saved_at = state.round, time.monotonic()
 
     def _log_round(
@@ -309,6 +307,12 @@ def _to_be_validated(config: TrainConfig, before: RunState, after: RunState) -> 
     return last and config.optimizer.schedule != "plateau"
 
 
+def save_state(run_dir: Path, state: RunState, config: TrainConfig) -> None:
+    """Write the checkpoint of a state, with the options that it was computed with."""
+    content = {**state.content(), "config": fixed_options(config)}
+    checkpoint.save(run_dir, state.round, state.model, state.arrays(), content)
+
+
 def check_skipped(number: int, statistics: Iterable[Mapping[str, Any]]) -> None:
     """Raise TrainingFailed when more steps of a round were skipped than a few bad batches cause.
 
@@ -352,7 +356,9 @@ def _metrics(
     """A round's line in metrics.jsonl: results only, so that equal runs give equal bytes.
 
     ``epoch`` is the one that the round ended in, ``epochs_done`` counts the part of it that is
-    done, in batches of the slot that has most.
+    done, in batches of the slot that has most. ``visited`` is what was fed in this round; over the
+    rounds of an epoch both numbers add up (see :mod:`mapreduce_rnn.visits`) to those of all its
+    sequences, once each.
     """
     results = _map_results(done)
     statistics = [result.statistics for result in results]
@@ -370,6 +376,10 @@ def _metrics(
         "steps": sum(s["steps"] for s in statistics),
         "skipped_steps": sum(s["skipped_steps"] for s in statistics),
         "held_back": sum(s["held_back"] for s in statistics),
+        "visited": {
+            "sequences": sequences,
+            "hash": visits.spelt(visits.total(s["visits"] for s in statistics)),
+        },
         "rejected": [dataclasses.asdict(r) for r in reduction.rejected],
         "validation": None if validation is None else dataclasses.asdict(validation),
     }

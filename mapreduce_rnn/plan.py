@@ -105,6 +105,7 @@ class Plan:
             f"--buckets auto: {epoch.choice.reason}": epoch.automatic,
             alone: self.oversized > 0,
             held: curriculum_holds_back(batches, epoch=1),
+            _off_horizon(self.config): _leaves_horizon(self.config),
         }
         return [note for note, holds in notes.items() if holds]
 
@@ -326,6 +327,19 @@ def _rounds(config: TrainConfig, epoch_steps: int) -> int:
 def _oversized(config: TrainConfig, lengths: NDArray[np.int64]) -> int:
     limit = config.batches.max_frames
     return 0 if limit is None else int(np.count_nonzero(lengths > limit))
+
+
+def _leaves_horizon(config: TrainConfig) -> bool:
+    """Whether the run ends elsewhere than its schedule, as after a resume with more epochs."""
+    falls = config.optimizer.schedule in ("cosine", "step")
+    return falls and config.optimizer.horizon != config.stop.epochs
+
+
+def _off_horizon(config: TrainConfig) -> str:
+    horizon = config.optimizer.horizon or 0.0
+    if horizon < config.stop.epochs:
+        return f"the learning rate stays at its last value after epoch {horizon:g} (--horizon)"
+    return f"the run ends before epoch {horizon:g}, where the learning rate is lowest (--horizon)"
 
 
 def _slots(config: TrainConfig) -> int:

@@ -1,6 +1,7 @@
 """The run folder: claimed by one master at a time, described by its config.toml.
 
-config.toml          resolved options, one table per section; [store] and [plan] beside them
+config.toml          resolved options, one table per section; beside them [store], [plan] and, of
+                     options that were changed on the way, [[changes]]
 metrics.jsonl        results of every round: same bytes for the same config
 events.jsonl         times, workers, attempts, versions
 master.log, workers/ logs
@@ -15,17 +16,18 @@ import fcntl
 import os
 import shutil
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
+from mapreduce_rnn.changes import Change
 from mapreduce_rnn.config import TrainConfig, from_dict, to_dict
 from mapreduce_rnn.errors import UsageError
-from mapreduce_rnn.ondisk import synced
+from mapreduce_rnn.ondisk import sync_folder, synced, writing
 
 CONFIG = "config.toml"
 METRICS = "metrics.jsonl"
@@ -33,6 +35,7 @@ EVENTS = "events.jsonl"
 EXAMPLES = "examples.json"
 BEST_MODEL = "model.safetensors"
 RUNS = Path("runs")
+_NO_OPTIONS = ("store", "plan", "changes")  # tables of config.toml that hold facts
 
 
 def default_path(store: Path) -> Path:
@@ -92,21 +95,29 @@ class RunFolder:
         os.close(self._lock)
 
     def write_config(
-        self, config: TrainConfig, store: Mapping[str, Any], plan: Mapping[str, Any]
+        self,
+        config: TrainConfig,
+        store: Mapping[str, Any],
+        plan: Mapping[str, Any],
+        changes: Sequence[Change] = (),
     ) -> None:
         """Write config.toml, all or nothing.
 
-        What [plan] says since an earlier session stays: only the first one chose, where the
-        options left a choice.
+        What [plan] says since an earlier session stays, unless options were changed: only the
+        first session chose, where they left a choice. Raises CheckpointError.
         """
         present = self.path / CONFIG
-        earlier = read_toml(present).get("plan", {}) if present.is_file() else {}
-        plan = {**earlier, **plan}
-        content = tomli_w.dumps({"store": store, **to_dict(config), "plan": plan})
+        tables: dict[str, Any] = {"store": store, **to_dict(config), "plan": plan}
+        if changes:
+            tables["changes"] = [_table(change) for change in changes]
+        elif present.is_file():
+            tables["plan"] = {**read_toml(present).get("plan", {}), **plan}
         draft = self.path / f".{CONFIG}"
-        with synced(draft) as file:
-            file.write(content.encode())
-        os.replace(draft, self.path / CONFIG)
+        with writing(str(present)):
+            with synced(draft) as file:
+                file.write(tomli_w.dumps(tables).encode())
+            os.replace(draft, present)
+            sync_folder(self.path)
         self.began = True
 
 
@@ -117,6 +128,7 @@ class Recorded:
     store: Path
     fingerprint: str
     config: TrainConfig
+    changes: tuple[Change, ...] = ()  # of options, in earlier sessions
 
 
 def read_config(path: Path) -> Recorded:
@@ -131,7 +143,8 @@ def read_config(path: Path) -> Recorded:
     values = read_toml(source)
     match values.get("store"):
         case {"path": str(where), "fingerprint": str(fingerprint)}:
-            return Recorded(Path(where), fingerprint, options_in(values, source))
+            options, changes = options_in(values, source), _changes_in(values, source)
+            return Recorded(Path(where), fingerprint, options, changes)
     raise UsageError(f"{source} does not name a store: it was not written by a run")
 
 
@@ -141,8 +154,20 @@ def options_in(values: Mapping[str, Any], source: Path) -> TrainConfig:
     Raises:
         UsageError: A section, a name or a value is not known.
     """
-    options = {name: table for name, table in values.items() if name not in ("store", "plan")}
+    options = {name: table for name, table in values.items() if name not in _NO_OPTIONS}
     return from_dict(options, str(source))
+
+
+def _changes_in(values: Mapping[str, Any], source: Path) -> tuple[Change, ...]:
+    nothing = {"old": None, "new": None}  # TOML has no word for it
+    try:
+        return tuple(Change(**{**nothing, **table}) for table in values.get("changes", ()))
+    except TypeError:
+        raise UsageError(f"{source}: [[changes]] is not as a run writes it") from None
+
+
+def _table(change: Change) -> dict[str, Any]:
+    return {name: value for name, value in asdict(change).items() if value is not None}
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -11,14 +11,16 @@ import json
 import logging
 import math
 import os
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from mapreduce_rnn.errors import CheckpointError
+from mapreduce_rnn.ondisk import write_whole, writing
 
 _LOGGER = "mapreduce_rnn"
 
@@ -64,31 +66,37 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def write_json(path: Path, value: Any) -> None:
     """Write one strict JSON file, complete or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(dumps(value) + "\n", encoding="ascii")
-    os.replace(partial, path)
+    write_whole(path, f"{dumps(value)}\n".encode("ascii"))
 
 
 class JsonLines:
-    """Appends records to a file, one line each, flushed at once so that a reader sees them.
+    """Appends records to a file, one line each, unbuffered so that a reader sees them at once.
 
     What follows the last line end, left by a master that was killed in the middle of a line, is
     cut off on opening: a new record must not be glued to half an old one.
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = open(path, "ab")  # noqa: SIM115 - closed by close()
+        self._path = path
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
         self._file.truncate(_whole_lines(path))
 
     def write(self, record: Mapping[str, Any]) -> int:
-        """Append a record; returns the file's size in bytes, for :func:`truncate`."""
-        self._file.write(dumps(record).encode("ascii") + b"\n")
-        self._file.flush()
+        """Append a record; returns the file's size in bytes, for :func:`truncate`.
+
+        Raises:
+            CheckpointError: The disk is full, say; what is left of the line is cut off later.
+        """
+        line = memoryview(dumps(record).encode("ascii") + b"\n")
+        with writing(str(self._path)):
+            while line:  # the last block of a disk may take a part of it
+                line = line[self._file.write(line) :]
         return self._file.tell()
 
     def sync(self) -> None:
         """Put what was written on disk: a power cut takes none of it."""
-        os.fsync(self._file.fileno())
+        with writing(str(self._path)):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()
@@ -150,7 +158,8 @@ def truncate(path: Path, size: int) -> None:
     """Cut a file back to its first ``size`` bytes, as when a run resumes from a checkpoint.
 
     Raises:
-        CheckpointError: The file is shorter, so it isn't the one that the checkpoint counted.
+        CheckpointError: The file is shorter, so it isn't the one that the checkpoint counted; or
+            it cannot be cut.
     """
     found = path.stat().st_size if path.exists() else 0
     if found < size:
@@ -158,9 +167,21 @@ def truncate(path: Path, size: int) -> None:
             f"{path}: expected the {size} bytes that the checkpoint counted, got {found};"
             " put the run's own file back or start a new run"
         )
-    with open(path, "ab") as file:
+    with writing(str(path)), open(path, "ab") as file:
         file.truncate(size)
         os.fsync(file.fileno())
+
+
+class _LogFile(logging.FileHandler):
+    """A log that cannot be written, on a full disk, stops no run and says nothing."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            super().close()
 
 
 @contextmanager
@@ -170,7 +191,7 @@ def log_to(path: Path) -> Iterator[logging.Logger]:
     The file is closed and the logger's level put back at the end, whatever happens.
     """
     logger = logging.getLogger(_LOGGER)
-    handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
+    handler = _LogFile(path, encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     level = logger.level
     logger.addHandler(handler)

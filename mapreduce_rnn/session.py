@@ -14,7 +14,7 @@ import secrets
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,13 +22,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import mapreduce_rnn
-from mapreduce_rnn import checkpoint, machine, runfolder, runlog, runstate
+from mapreduce_rnn import checkpoint, machine, runfolder, runlog, warmstart
+from mapreduce_rnn.changes import check_given
 from mapreduce_rnn.config import (
-    CHANGEABLE_ON_RESUME,
     DeviceConfig,
     TrainConfig,
-    fields,
-    fixed_options,
     override,
     to_dict,
 )
@@ -43,7 +41,7 @@ from mapreduce_rnn.errors import (
 from mapreduce_rnn.launch import devices
 from mapreduce_rnn.launch.base import Place
 from mapreduce_rnn.launch.local import LocalLauncher
-from mapreduce_rnn.master import Master
+from mapreduce_rnn.master import Master, save_state
 from mapreduce_rnn.plan import (
     MEASURED,
     Plan,
@@ -58,6 +56,7 @@ from mapreduce_rnn.progress import Console
 from mapreduce_rnn.protocol.messages import ProbeResult, Setup
 from mapreduce_rnn.protocol.transport import MasterSocket
 from mapreduce_rnn.report import try_report
+from mapreduce_rnn.resumption import Resumed, check_same_store, resumed
 from mapreduce_rnn.runfolder import BEST_MODEL, EVENTS, EXAMPLES, METRICS, Recorded, RunFolder
 from mapreduce_rnn.runlog import JsonLines
 from mapreduce_rnn.runstate import Best, RunState
@@ -65,6 +64,7 @@ from mapreduce_rnn.seeds import model_seed
 from mapreduce_rnn.signals import StopSignals
 from mapreduce_rnn.summaries import end_summary, start_summary
 from mapreduce_rnn.text import counted
+from mapreduce_rnn.warmstart import WarmStart
 
 if TYPE_CHECKING:
     from mapreduce_rnn.tasks import Task  # imports torch, which help and errors shall not wait for
@@ -96,6 +96,7 @@ def train(
     config: TrainConfig | None = None,
     *,
     run_dir: str | Path | None = None,
+    init_from: str | Path | None = None,
     quiet: bool = False,
     report: bool = True,
 ) -> RunResult:
@@ -108,19 +109,27 @@ def train(
         store: folder made by ``mapreduce-rnn data import`` or :func:`write_store`.
         config: options; what they leave open is resolved before round 1.
         run_dir: a folder that does not exist yet; default ``runs/<store>-<time>``.
+        init_from: a model to start from, or the folder of a run with one; default: a random one.
         quiet: say nothing on standard output.
         report: draw report.html at the end; ``mapreduce-rnn report`` does it at any time.
 
     Raises:
         UsageError: options that exclude each other, a GPU that is not there, a folder in use.
         StoreError: a store that is missing, damaged, or has nothing to train on.
+        CheckpointError: a model to start from that is missing or damaged; files of the run that
+            cannot be written.
         TrainingFailed: workers that do not start or a task that raises.
         Interrupted: SIGINT or SIGTERM; the last whole round is on disk.
     """
     store = Path(store)
     run_dir = runfolder.default_path(store) if run_dir is None else Path(run_dir)
     return _Session(
-        store, config or TrainConfig(), run_dir, resume=False, quiet=quiet, report=report
+        store,
+        config or TrainConfig(),
+        run_dir,
+        init_from=None if init_from is None else Path(init_from),
+        quiet=quiet,
+        report=report,
     ).run()
 
 
@@ -128,35 +137,51 @@ def resume(
     run_dir: str | Path,
     changes: Mapping[str, Any] | None = None,
     *,
+    allow_changes: bool = False,
     quiet: bool = False,
     report: bool = True,
 ) -> RunResult:
     """Go on with a run from its newest whole checkpoint.
 
     Args:
-        changes: stop and device options by name; any other would change what was computed.
+        changes: options by name: how far, where and how safely; with ``allow_changes`` others
+            too.
+        allow_changes: whether options may change the result; the run is then no longer
+            repeatable from its config alone, which config.toml records.
 
     Raises:
         CheckpointError: none of the run's checkpoints is whole, or its config.toml was changed.
         UsageError: there is no such run, or ``changes`` holds an option that would change the
-            result.
+            result and is not allowed, or never is.
         Otherwise as :func:`train`.
     """
     run_dir = Path(run_dir)
     recorded = runfolder.read_config(run_dir)
-    _check_same_store(recorded, run_dir)
-    # Devices may differ from session to session: the result does not depend on them.
-    config = dataclasses.replace(recorded.config, devices=DeviceConfig())
-    for f in fields():
-        if f.name in (changes or {}) and f.section not in CHANGEABLE_ON_RESUME:
-            raise UsageError(
-                f"--resume: {f.flag} would change the result of this run; start a new one for that"
-            )
-    config = override(config, changes or {}, "--resume")
-    return _Session(recorded.store, config, run_dir, resume=True, quiet=quiet, report=report).run()
+    check_same_store(recorded, run_dir)
+    return _Session(
+        recorded.store,
+        _changed(recorded.config, changes or {}),
+        run_dir,
+        recorded=recorded,
+        allow_changes=allow_changes,
+        quiet=quiet,
+        report=report,
+    ).run()
 
 
-def dry_run(store: str | Path, config: TrainConfig) -> None:
+def _changed(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig:
+    """The options of a run that goes on with ``changes``.
+
+    Devices may differ from session to session: the result does not depend on them. Another reduce
+    rule does not have the options of the run's.
+    """
+    config = dataclasses.replace(config, devices=DeviceConfig())
+    if changes.get("reduce", config.mapreduce.reduce) != config.mapreduce.reduce:
+        changes = {"reduce_option": (), **changes}
+    return override(config, changes, "--resume")
+
+
+def dry_run(store: str | Path, config: TrainConfig, init_from: str | Path | None = None) -> None:
     """Say what a run would do. Starts no worker and writes nothing; raises as :func:`train`."""
     opened = open_store(Path(store))
     console = _console(quiet=False)
@@ -166,6 +191,8 @@ def dry_run(store: str | Path, config: TrainConfig) -> None:
         config = with_bucket_cost(config, "frames")
     task, model, trainable = _build_model(config, opened)
     plan = make_plan(config, places[0].kind, opened, task, model, trainable)
+    if init_from is not None:
+        warmstart.load(Path(init_from), model, opened.meta)
     console.start(start_summary(plan, opened, places, run_dir=None, resumed_after=None))
     for note in plan.notes():
         console.note(note)
@@ -187,30 +214,6 @@ def open_store(path: Path) -> Store:
                 f"{path} has no {split} sequences: a run needs both train and validation"
             )
     return store
-
-
-def _check_same_store(recorded: Recorded, run_dir: Path) -> None:
-    if not recorded.store.is_dir():
-        raise StoreError(
-            f"the store of this run is no longer at {recorded.store}: put it back, or set its path "
-            f"under [store] in {run_dir / runfolder.CONFIG}"
-        )
-    if Store.open(recorded.store).fingerprint != recorded.fingerprint:
-        raise StoreError(
-            f"{recorded.store} is not the store this run was started on: import the same source "
-            "with the same options again, or start a new run"
-        )
-
-
-def _check_same_options(now: Mapping[str, Any], saved: checkpoint.Checkpoint) -> None:
-    """config.toml may have been changed by hand, which would change later rounds."""
-    for section, options in saved.content["config"].items():
-        for name, value in options.items():
-            if now.get(section, {}).get(name) != value:
-                raise CheckpointError(
-                    f"{runfolder.CONFIG}: {name} was {value!r} up to round {saved.round}, now it "
-                    f"is {now.get(section, {}).get(name)!r}: set it back, or start a new run"
-                )
 
 
 def _resolve(config: TrainConfig, console: Console) -> tuple[tuple[Place, ...], TrainConfig]:
@@ -269,16 +272,23 @@ class _Session:
         config: TrainConfig,
         run_dir: Path,
         *,
-        resume: bool,
+        init_from: Path | None = None,
+        recorded: Recorded | None = None,
+        allow_changes: bool = False,
         quiet: bool,
         report: bool,
     ) -> None:
+        """``init_from`` is for a new run; ``recorded``, ``allow_changes`` for one that goes on."""
         self._started = time.monotonic()
         self._store = open_store(store)
         self._console = _console(quiet)
         self._places, self._config = _resolve(config, self._console)
+        if recorded is not None:
+            check_given(recorded.config, self._config, allowed=allow_changes)
         self._run_dir = run_dir
-        self._resume = resume
+        self._init_from = init_from
+        self._recorded = recorded
+        self._allow_changes = allow_changes
         self._report = report
 
     def run(self) -> RunResult:
@@ -286,7 +296,7 @@ class _Session:
         with (
             StopSignals() as signals,
             closing(self._console),
-            RunFolder(self._run_dir, resume=self._resume) as folder,
+            RunFolder(self._run_dir, resume=self._recorded is not None) as folder,
             runlog.log_to(self._run_dir / "master.log"),
             JsonLines(self._run_dir / EVENTS) as events,
         ):
@@ -305,7 +315,7 @@ class _Session:
     ) -> tuple[Plan, RunState, str]:
         run_id = secrets.token_hex(8)
         self._log_start(events)
-        resumed = self._resumed_state(events) if self._resume else None
+        start = self._resumed(events)
         with MasterSocket(run_id) as socket, self._pool(socket, run_id, events, signals) as pool:
             if self._config.mapreduce.message_limit is None:
                 pool.start()  # workers and master import torch at the same time
@@ -313,8 +323,12 @@ class _Session:
             config = self._measured(pool, task, initial)
             kind = self._places[0].kind
             plan = make_plan(config, kind, self._store, task, initial, trainable)
-            state = resumed or RunState(0, initial)
-            folder.write_config(plan.config, self._store_facts(), plan.facts())
+            warm = self._warm_start(initial)
+            state = start.state or RunState(0, warm.model if warm else initial)
+            facts = plan.facts() | (warm.facts() if warm else {})
+            if warm:  # before the run has begun: going on must not need the file
+                save_state(self._run_dir, state, plan.config)
+            folder.write_config(plan.config, self._store_facts(), facts, start.changes)
             socket.max_bytes = plan.message_bytes
             pool.set_up(self._setup(plan.config))
             self._say_start(plan, state)
@@ -324,6 +338,13 @@ class _Session:
                     elapsed=_elapsed(self._run_dir / EVENTS, state.round),
                 )  # fmt: skip
                 return plan, *master.run(state, self._started)
+
+    def _warm_start(self, initial: Arrays) -> WarmStart | None:
+        if self._init_from is None:
+            return None
+        warm = warmstart.load(self._init_from, initial, self._store.meta)
+        log.info("starts from the model %s, sha256 %s", warm.path, warm.sha256)
+        return warm
 
     def _measured(self, pool: Pool, task: Task, model: Arrays) -> TrainConfig:
         """The config with the numbers of a probe for a bucket cost that is to be measured."""
@@ -367,37 +388,17 @@ class _Session:
             on_worker=log_worker,
         )
 
-    def _resumed_state(self, events: JsonLines) -> RunState | None:
-        """Where to go on from; None: at the beginning, since the run was stopped too early."""
-        if not checkpoint.any_in(self._run_dir):
-            (self._run_dir / METRICS).unlink(missing_ok=True)
-            return None
-        loaded = checkpoint.load(self._run_dir)
-        for warning in loaded.warnings:
-            log.warning(warning)
-            self._console.note(warning)
-        _check_same_options(fixed_options(self._config), loaded)
-        state = runstate.restore(
-            loaded.round, dict(loaded.model), dict(loaded.state), loaded.content
-        )
-        runlog.truncate(self._run_dir / METRICS, state.metrics_bytes)
-        self._restore_best(state)
-        events.write(_event("resume", round=state.round))
-        return state
-
-    def _restore_best(self, state: RunState) -> None:
-        """Make model.safetensors that of the best round.
-
-        It is not where it was lost, or where rounds after the checkpoint were.
-        """
-        if state.best is None:
-            return
-        try:
-            best = checkpoint.load(self._run_dir, state.best.round)
-        except CheckpointError as error:
-            log.warning("%s is left as it is: %s", BEST_MODEL, error)
-        else:
-            checkpoint.save_model(self._run_dir / BEST_MODEL, best.model)
+    def _resumed(self, events: JsonLines) -> Resumed:
+        """Where to go on from, if the run is not new."""
+        if self._recorded is None:
+            return Resumed(None)
+        start = resumed(self._run_dir, self._recorded, self._config, allowed=self._allow_changes)
+        for line in (*start.warnings, *start.effects):
+            log.warning(line)
+            self._console.note(line)
+        if start.state is not None:
+            events.write(_event("resume", round=start.state.round, changes=start.effects))
+        return start
 
     def _log_start(self, events: JsonLines) -> None:
         events.write(
@@ -413,8 +414,10 @@ class _Session:
         )
 
     def _log_end(self, events: JsonLines, reason: str) -> None:
+        """As far as the disk has room: the reason itself must reach the user."""
         seconds = time.monotonic() - self._started
-        events.write(_event("end", reason=reason, seconds=seconds))
+        with suppress(CheckpointError):
+            events.write(_event("end", reason=reason, seconds=seconds))
 
     def _store_facts(self) -> dict[str, Any]:
         """The [store] table: what predictions with this model need to know, and where it was."""
@@ -427,8 +430,10 @@ class _Session:
         }
 
     def _say_start(self, plan: Plan, state: RunState) -> None:
-        resumed = state.round if self._resume else None
-        self._console.start(start_summary(plan, self._store, self._places, self._run_dir, resumed))
+        resumed_after = state.round if self._recorded else None
+        self._console.start(
+            start_summary(plan, self._store, self._places, self._run_dir, resumed_after)
+        )
         for note in plan.notes():
             log.info(note)
             self._console.note(note)
@@ -443,6 +448,8 @@ class _Session:
         self._write_examples(plan, state)
         signals.check()
         drawn = try_report(self._run_dir, log) if self._report else None
+        if self._report and drawn is None:
+            self._console.note(f"no report could be drawn: see {self._run_dir / 'master.log'}")
         signals.check()
         self._console.end(
             end_summary(plan, state, reason, seconds, self._run_dir, report=drawn is not None)

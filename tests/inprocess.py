@@ -66,6 +66,7 @@ def train(
     *,
     compute: Compute = compute,
     make_task: MakeTask = CtcTask,
+    init_from: Path | None = None,
     **options: Any,
 ) -> RunResult:
     """As :func:`mapreduce_rnn.train`, with options by name.
@@ -76,7 +77,9 @@ def train(
     """
     config = override(TrainConfig(), TINY | options, "test")
     with without_processes(compute, make_task):
-        return mapreduce_rnn.train(store, config, run_dir=run_dir, quiet=True, report=False)
+        return mapreduce_rnn.train(
+            store, config, run_dir=run_dir, init_from=init_from, quiet=True, report=False
+        )
 
 
 def resume(
@@ -84,12 +87,16 @@ def resume(
     *,
     compute: Compute = compute,
     make_task: MakeTask = CtcTask,
+    allow_changes: bool = False,
+    quiet: bool = True,
     **changes: Any,
 ) -> RunResult:
     """As :func:`mapreduce_rnn.resume`; arguments as in :func:`train`."""
     changes = {"cpu_workers": 1} | changes
     with without_processes(compute, make_task):
-        return mapreduce_rnn.resume(run_dir, changes, quiet=True, report=False)
+        return mapreduce_rnn.resume(
+            run_dir, changes, allow_changes=allow_changes, quiet=quiet, report=False
+        )
 
 
 class InProcessPool:

@@ -7,12 +7,15 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Never
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from mapreduce_rnn import checkpoint
@@ -63,6 +66,20 @@ def damage(path: Path) -> None:
 
 def truncate(path: Path) -> None:
     os.truncate(path, path.stat().st_size - 1)
+
+
+def empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def link_to_nothing(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("gone")
+
+
+def make_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
@@ -129,8 +146,12 @@ def test_newest_is_by_number_and_stray_names_are_ignored(tmp_path: Path) -> None
     assert checkpoint.load(tmp_path, 9).round == 9
 
 
-@pytest.mark.parametrize("harm", [damage, truncate, lambda path: path.unlink()])
-@pytest.mark.parametrize("name", ["model.safetensors", "state.safetensors", "manifest.json"])
+HARMS = [damage, truncate, empty, Path.unlink, link_to_nothing, make_a_folder]
+PARTS = ["model.safetensors", "state.safetensors", "manifest.json"]
+
+
+@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("name", PARTS)
 def test_a_damaged_checkpoint_is_named_and_passed_over(
     tmp_path: Path, harm: Callable[[Path], None], name: str
 ) -> None:
@@ -143,6 +164,55 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(
     assert name in warning
     with pytest.raises(CheckpointError, match="round 2 is damaged"):
         checkpoint.load(tmp_path, 2)
+
+
+def test_a_file_that_may_not_be_read_is_named_and_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No permissions are set: root may read everything."""
+    save(tmp_path, 1)
+    forbidden = save(tmp_path, 2) / "state.safetensors"
+    read = Path.read_bytes
+
+    def refused(path: Path) -> bytes:
+        if path == forbidden:
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    loaded = checkpoint.load(tmp_path)
+    assert loaded.round == 1
+    assert loaded.warnings == (
+        "checkpoint of round 2 is damaged: state.safetensors: Permission denied",
+    )
+
+
+@given(st.sampled_from(PARTS), st.data())
+def test_any_bit_that_flips_is_found(name: str, data: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = save(Path(folder), 1) / name
+        content = bytearray(path.read_bytes())
+        bit = data.draw(st.integers(0, 8 * len(content) - 1))
+        content[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(content)
+        with pytest.raises(CheckpointError, match=f"round 1 is damaged: {name}"):
+            checkpoint.load(Path(folder))
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    ["[]", "{}", '{"version": 1}', '{"version": 1, "round": 1}', "[" * 10_000, "NaN"],
+)
+def test_a_manifest_that_was_made_up_is_damage(tmp_path: Path, manifest: str) -> None:
+    """Also where its own sum is right, as after an edit by a careful hand."""
+    (save(tmp_path, 1) / "manifest.json").write_bytes(manifest.encode())
+    with pytest.raises(CheckpointError, match=r"round 1 is damaged: manifest.json"):
+        checkpoint.load(tmp_path)
+    if manifest[0] == "{":
+        sealed = checkpoint._sealed(json.loads(manifest))
+        (tmp_path / "checkpoints" / "round-000001" / "manifest.json").write_bytes(sealed)
+        with pytest.raises(CheckpointError, match=r"round 1 is damaged: manifest.json"):
+            checkpoint.load(tmp_path)
 
 
 def test_files_of_another_round_are_not_taken_for_this_one(tmp_path: Path) -> None:
@@ -196,15 +266,53 @@ def test_what_a_killed_process_left_is_ignored_and_removed_at_the_next_save(tmp_
     assert names(tmp_path / "checkpoints") == ["round-000001", "round-000002"]
 
 
-def test_prune_keeps_the_newest_by_number_and_the_named_rounds(tmp_path: Path) -> None:
-    for number in [8, 9, 10, 11, 100]:
+@pytest.mark.parametrize(
+    ("keep", "also", "kept"),
+    [
+        (2, set(), [10, 100]),
+        (1, set(), [100]),
+        (1, {9, 77}, [9, 100]),
+        ("all", set(), [8, 9, 10, 100]),
+    ],
+)
+def test_the_newest_are_kept_by_number_and_strays_are_left_alone(
+    tmp_path: Path, keep: int | str, also: set[int], kept: list[int]
+) -> None:
+    """Text order puts 9 after 10 and 100."""
+    for number in [8, 9, 10, 100]:
         save(tmp_path, number)
-    checkpoint.prune(tmp_path, newest=2, also={9, 77})
-    kept = ["round-000009", "round-000011", "round-000100"]
-    assert names(tmp_path / "checkpoints") == kept
-    checkpoint.prune(tmp_path, newest=0)
-    assert names(tmp_path / "checkpoints") == ["round-000100"]
+    stray = ["latest", "round-9", "round-9000000.bak"]
+    for name in stray:
+        (tmp_path / "checkpoints" / name).mkdir()
+    checkpoint.prune(tmp_path, 100, keep=keep, also=also)
+    expected = sorted([*(f"round-{number:06d}" for number in kept), *stray])
+    assert names(tmp_path / "checkpoints") == expected
     assert checkpoint.load(tmp_path).round == 100
+
+
+def test_a_damaged_checkpoint_of_a_later_round_does_not_count_as_the_newest(
+    tmp_path: Path,
+) -> None:
+    """A resume passed it over and has come to round 3 since."""
+    for number in [1, 2, 3, 12]:
+        damage(save(tmp_path, number) / "manifest.json")
+    checkpoint.prune(tmp_path, 3, keep=2)
+    assert names(tmp_path / "checkpoints") == ["round-000002", "round-000003"]
+
+
+def test_a_checkpoint_that_cannot_be_deleted_is_named_and_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in [1, 2]:
+        save(tmp_path, number)
+
+    def refused(*_args: object) -> Never:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "rename", refused)
+    checkpoint.prune(tmp_path, 2, keep=1)
+    assert "cannot be deleted: [Errno 13] Permission denied" in caplog.text
+    assert checkpoint.load(tmp_path).round == 2
 
 
 def test_save_model_replaces_a_file_whole_or_not_at_all(

@@ -107,3 +107,22 @@ def test_a_bucket_cost_that_cannot_be_read_is_refused_before_anything_starts(cos
     config = override(TrainConfig(), {"bucket_cost": cost}, "test")
     with pytest.raises(UsageError, match="--bucket-cost"):
         resolve_config(config, slots=1, threads=1, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("options", "note"),
+    [
+        ({"horizon": 5.0}, ["the learning rate stays at its last value after epoch 5 (--horizon)"]),
+        (
+            {"horizon": 9.5},
+            ["the run ends before epoch 9.5, where the learning rate is lowest (--horizon)"],
+        ),
+        ({}, []),
+        ({"horizon": 5.0, "schedule": "constant"}, []),
+    ],
+)
+def test_a_schedule_that_ends_elsewhere_than_the_run_is_told(
+    store: Path, options: dict[str, Any], note: list[str]
+) -> None:
+    config = override(TrainConfig(), {"units": 2, "epochs": 7, **options}, "test")
+    assert planned(store, config).notes() == note

@@ -18,7 +18,7 @@ import inprocess
 from contributions import OUTER, RULES
 from inprocess import Compute, interrupted_in, resume, train
 from mapreduce_rnn import checkpoint
-from mapreduce_rnn.errors import Interrupted, StoreError, UsageError
+from mapreduce_rnn.errors import CheckpointError, Interrupted, StoreError
 from mapreduce_rnn.protocol.messages import AnyResult, AnyTask, ScoreTask
 from mapreduce_rnn.tasks import Task
 from mapreduce_rnn.workers.maptask import Context
@@ -228,9 +228,45 @@ def test_resume_mends_what_was_lost_and_ends_in_the_same_bytes(done: Path, tmp_p
     assert last["elapsed"] > before[1]["elapsed"]
 
 
-def test_an_option_that_changes_the_result_is_refused(done: Path) -> None:
-    with pytest.raises(UsageError, match="--units would change the result"):
-        resume(done, units=9)
+def test_what_is_damaged_is_named_to_the_user_and_done_again(
+    done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The best model is damaged too, and its checkpoint: what cannot be mended is said."""
+    run = shutil.copytree(done, tmp_path / "run")
+    best = min(lines(run / "metrics.jsonl"), key=lambda line: line["validation"]["loss"])["round"]
+    assert best == 4
+    for file in ["model.safetensors", "checkpoints/round-000004/model.safetensors"]:
+        (run / file).write_bytes(b"")
+    resume(run, quiet=False)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "checkpoint of round 4 is damaged: model.safetensors has another sha256" in said
+    assert result_bytes(run) == result_bytes(done)
+    assert checkpoint.load(run).warnings == ()
+
+
+def test_a_best_model_that_cannot_be_mended_is_told(
+    done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = shutil.copytree(done, tmp_path / "run")
+    best = dict(checkpoint.load(run).content["best"], round=3)
+    last = checkpoint.load(run)
+    checkpoint.save(run, 4, last.model, last.state, {**last.content, "best": best})
+    (run / "checkpoints" / "round-000003" / "manifest.json").unlink()
+    resume(run, quiet=False)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "model.safetensors is left as it is" in said
+    assert "checkpoint of round 3 is damaged: manifest.json: No such file" in said
+
+
+def test_metrics_that_lost_lines_are_refused_and_nothing_is_changed(
+    done: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(done, tmp_path / "run")
+    os.truncate(run / "metrics.jsonl", 100)
+    with pytest.raises(CheckpointError, match=r"metrics.jsonl: expected the \d+ bytes .* got 100"):
+        resume(run, epochs=5)
+    assert (run / "metrics.jsonl").read_bytes() == (done / "metrics.jsonl").read_bytes()[:100]
+    assert checkpoint.load(run).round == 4
 
 
 def test_another_store_is_refused(small_store: Path, tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from mapreduce_rnn.protocol.messages import (
 from mapreduce_rnn.reduce.params import load_arrays, module_arrays
 from mapreduce_rnn.seeds import task_seed
 from mapreduce_rnn.tasks import Task, make_task
+from mapreduce_rnn.visits import visit_sum
 
 OnStep = Callable[[int], None]
 
@@ -76,7 +77,8 @@ def map_task(context: Context, message: MapTask, on_step: OnStep) -> MapResult:
         was applied) and statistics: ``loss_sum`` (sum of per-sequence losses, None when not
         finite), ``sequences``, ``steps``, ``skipped_steps``, ``learning_rate`` (of the last step),
         ``held_back`` (sequences of the shard that the curriculum keeps out of this epoch),
-        ``epoch_steps`` (batches of the slot's whole epoch, of which the round may be a window).
+        ``epoch_steps`` (batches of the slot's whole epoch, of which the round may be a window),
+        ``visits`` (of all sequences that were fed, see :mod:`mapreduce_rnn.visits`).
     """
     started = time.monotonic()
     load_arrays(context.model, under("model/", message.arrays))
@@ -95,6 +97,7 @@ def map_task(context: Context, message: MapTask, on_step: OnStep) -> MapResult:
             **trainer.statistics(),
             "held_back": work.held_back,
             "epoch_steps": work.epoch_steps,
+            "visits": visit_sum(work.indices),
         },
         seconds=time.monotonic() - started,
         arrays={
@@ -114,6 +117,11 @@ class _Work(NamedTuple):
     steps: list[_Step]
     held_back: int
     epoch_steps: int
+
+    @property
+    def indices(self) -> np.ndarray:
+        """int64 (n,), the sequences of all steps."""
+        return np.concatenate([np.empty(0, np.int64), *(step.indices for step in self.steps)])
 
 
 def _work(context: Context, message: MapTask) -> _Work:

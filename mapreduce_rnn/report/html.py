@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from html import escape
 from itertools import zip_longest
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from rapidfuzz.distance import Levenshtein
 
+from mapreduce_rnn.ondisk import write_whole
 from mapreduce_rnn.report import tables
 from mapreduce_rnn.report.pictures import Picture, draw
 from mapreduce_rnn.report.run import Example, Run, read_run
@@ -35,15 +35,9 @@ def write(run_dir: Path) -> Path:
     pictures = draw(run)
     (run_dir / "figures").mkdir(exist_ok=True)
     for picture in pictures:
-        _replace(run_dir / "figures" / f"{picture.name}.png", picture.png)
-    return _replace(run_dir / "report.html", page(run, pictures).encode("utf-8", "replace"))
-
-
-def _replace(path: Path, content: bytes) -> Path:
-    """Write a file that someone may be reading: complete or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(content)
-    os.replace(partial, path)
+        write_whole(run_dir / "figures" / f"{picture.name}.png", picture.png)
+    path = run_dir / "report.html"
+    write_whole(path, page(run, pictures).encode("utf-8", "replace"))
     return path
 
 

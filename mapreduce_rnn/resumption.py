@@ -1,0 +1,112 @@
+"""Where a run goes on: the newest whole checkpoint, with what the options have become since.
+
+Reads and mends the run folder: metrics.jsonl is cut back to the checkpoint and model.safetensors
+is made that of the best round up to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mapreduce_rnn import checkpoint, runfolder, runlog, runstate
+from mapreduce_rnn.changes import Change, carry_over, differences
+from mapreduce_rnn.checkpoint import Checkpoint
+from mapreduce_rnn.config import TrainConfig, fixed_options
+from mapreduce_rnn.data.store import Store
+from mapreduce_rnn.errors import CheckpointError, StoreError
+from mapreduce_rnn.runfolder import BEST_MODEL, METRICS, Recorded
+from mapreduce_rnn.runstate import RunState
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """Where and with what a session goes on.
+
+    Attributes:
+        state: None: at the beginning, since the run was stopped before its first checkpoint.
+        changes: Of options, over all sessions; for config.toml.
+        effects: What the changes of this session do, a line each.
+        warnings: What is damaged and how it was met, a line each.
+    """
+
+    state: RunState | None
+    changes: tuple[Change, ...] = ()
+    effects: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def check_same_store(recorded: Recorded, run_dir: Path) -> None:
+    """Raise StoreError where the run's store is gone, or another one is in its place."""
+    if not recorded.store.is_dir():
+        raise StoreError(
+            f"the store of this run is no longer at {recorded.store}: put it back, or set its path "
+            f"under [store] in {run_dir / runfolder.CONFIG}"
+        )
+    if Store.open(recorded.store).fingerprint != recorded.fingerprint:
+        raise StoreError(
+            f"{recorded.store} is not the store this run was started on: import the same source "
+            "with the same options again, or start a new run"
+        )
+
+
+def resumed(run_dir: Path, recorded: Recorded, config: TrainConfig, *, allowed: bool) -> Resumed:
+    """Load what the run folder holds.
+
+    Args:
+        recorded: What config.toml says.
+        config: The options of this session, resolved.
+        allowed: Whether the user allows options that change the result.
+
+    Raises:
+        CheckpointError: No checkpoint is whole, metrics.jsonl is shorter than it was, or
+            config.toml was changed by hand without permission.
+        UsageError: A change that cannot be.
+    """
+    if not checkpoint.any_in(run_dir):
+        (run_dir / METRICS).unlink(missing_ok=True)
+        return Resumed(None)
+    loaded = checkpoint.load(run_dir)
+    changes = _changes(loaded, recorded, fixed_options(config), allowed)
+    state = runstate.restore(loaded.round, dict(loaded.model), dict(loaded.state), loaded.content)
+    state, effects = carry_over(state, changes, config)
+    runlog.truncate(run_dir / METRICS, state.metrics_bytes)
+    warnings = (*loaded.warnings, *_restore_best(run_dir, state))
+    earlier = tuple(change for change in recorded.changes if change.round <= loaded.round)
+    return Resumed(state, (*earlier, *changes), effects, warnings)
+
+
+def _changes(
+    loaded: Checkpoint, recorded: Recorded, now: Mapping[str, Any], allowed: bool
+) -> tuple[Change, ...]:
+    """What the checkpoint was computed with and is otherwise now.
+
+    An earlier session may have changed an option and not come to a checkpoint: that is recorded
+    and was allowed. What is neither was changed in config.toml by hand.
+    """
+    changes = differences(loaded.content["config"], now, loaded.round + 1)
+    known = {change.option for change in recorded.changes if change.round > loaded.round}
+    for change in changes:
+        if not allowed and change.option not in known:
+            raise CheckpointError(
+                f"{runfolder.CONFIG}: {change.option} was {change.old!r} up to round "
+                f"{loaded.round}, now it is {change.new!r}: set it back, or start a new run"
+            )
+    return changes
+
+
+def _restore_best(run_dir: Path, state: RunState) -> tuple[str, ...]:
+    """Make model.safetensors that of the best round; else a line that says why not.
+
+    It is not where it was lost, or where rounds after the checkpoint were.
+    """
+    if state.best is None:
+        return ()
+    try:
+        best = checkpoint.load(run_dir, state.best.round)
+    except CheckpointError as error:
+        return (f"{BEST_MODEL} is left as it is: {error}",)
+    checkpoint.save_model(run_dir / BEST_MODEL, best.model)
+    return ()
