@@ -1,0 +1,81 @@
+"""The whole command is killed at random moments and resumed each time, with real processes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from mapreduce_rnn import checkpoint
+from runs_real import SMALL, command, result_bytes
+from stores import tiny_store
+
+KILLS = 20
+ROUNDS = "300"  # of about a tenth of a second: far more than the kills leave time for
+
+
+def started(*arguments: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "mapreduce_rnn", *map(str, arguments)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def newest(run: Path) -> int:
+    """Round of the newest checkpoint; none is damaged."""
+    loaded = checkpoint.load(run)
+    assert loaded.warnings == ()
+    return loaded.round
+
+
+def trained_on(process: subprocess.Popen[str], run: Path, before: int) -> None:
+    """Wait until a process has written a checkpoint of a later round."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if any(int(p.name[6:]) > before for p in (run / "checkpoints").glob("round-*")):
+            return
+        assert not ended_in(process, 0.02)
+    raise AssertionError(f"no checkpoint after round {before}")
+
+
+def ended_in(process: subprocess.Popen[str], seconds: float) -> bool:
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGKILL)
+    assert process.communicate()[1] == ""
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(900)
+def test_killed_20_times_a_run_goes_on_each_time_and_ends_in_the_same_bytes(
+    tmp_path: Path,
+) -> None:
+    """Short rounds with a checkpoint each; every other kill comes early or while it starts."""
+    store, run, calm = tiny_store(tmp_path / "store"), tmp_path / "run", tmp_path / "calm"
+    options = ["--cpu-workers", "2", "--checkpoint-every", "1", "--epochs", ROUNDS, *SMALL]
+    process, moments, reached = started("train", store, "--run-dir", run, *options), Random(1), [0]
+    for number in range(KILLS):
+        if number % 2 == 0:
+            trained_on(process, run, reached[-1])
+        assert not ended_in(process, moments.uniform(0, [1, 8][number % 2]))
+        kill(process)
+        reached.append(newest(run))
+        process = started("train", "--resume", run, "--cpu-workers", "2")
+    assert process.communicate(timeout=600)[1] == ""
+    assert process.returncode == 0
+    assert reached == sorted(reached)
+    assert len(set(reached)) > KILLS // 2
+    done = command("train", store, "--run-dir", calm, *options, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert result_bytes(run) == result_bytes(calm)
