@@ -1,4 +1,4 @@
-"""A process that a launcher starts in place of a worker: it is one, but for one fault.
+"""A process that a launcher starts in place of a worker: it is one, but for its faults.
 
 faulty_worker.py FAULT once|always WORKER_OPTION ...
 """
@@ -20,6 +20,9 @@ import numpy as np
 ROUND, SLOT = 2, 1
 """The task in which a fault happens once."""
 
+SHARE = 0.25
+"""Of the tasks of a run with many faults, that have one in their first attempt."""
+
 LONG_STEP_SECONDS = 12.0
 
 
@@ -27,7 +30,8 @@ class Fault(Enum):
     """What goes wrong.
 
     Once: in the first process of place 0, if it is a fault of a start, else in the first attempt
-    of one task, whoever has it. Always: in every start, or in every task of place 0.
+    of one task, whoever has it. Always: in every start, or in every task of place 0. With a seed:
+    one of several faults in the first attempts of SHARE of all tasks.
     """
 
     KILLED_BEFORE_START = auto()
@@ -127,48 +131,66 @@ WITH_ANSWER = {
 }  # fmt: skip
 
 
+Due = Callable[[Any], Fault | None]
+"""Which fault happens in a task or with its answer."""
+
+
 def main() -> int:
-    fault, always = Fault[sys.argv[1]], sys.argv[2] == "always"
+    kinds, when = [Fault[name] for name in sys.argv[1].split(",")], sys.argv[2]
     del sys.argv[1:3]
-    if fault in AT_START and (always or "0.1" in sys.argv):
-        AT_START[fault]()
+    if kinds[0] in AT_START and (when == "always" or "0.1" in sys.argv):
+        AT_START[kinds[0]]()
     from mapreduce_rnn.workers import main as worker
 
-    in_task, with_answer = IN_TASK.get(fault), WITH_ANSWER.get(fault)
-    if in_task is not None:
-        worker.map_task = _failing(worker.map_task, in_task, always)
-    if with_answer is not None:
-        worker.WorkerChannel.send = _sending(worker.WorkerChannel.send, with_answer, always)
+    due = _due(kinds, when)
+    worker.map_task = _failing(worker.map_task, due)
+    worker.WorkerChannel.send = _sending(worker.WorkerChannel.send, due)
     return worker.main()
 
 
-def _is_due(message: Any, always: bool) -> bool:
-    if always:
-        return sys.argv[sys.argv.index("--place") + 1] == "0"
-    return (message.round, message.slot, message.attempt) == (ROUND, SLOT, 1)
+def _due(kinds: list[Fault], when: str) -> Due:
+    if when == "once":
+        return lambda task: kinds[0] if attempt_of(task) == (ROUND, SLOT, 1) else None
+    if when == "always":
+        first_place = sys.argv[sys.argv.index("--place") + 1] == "0"
+        return lambda task: kinds[0] if first_place else None
+    return lambda task: (
+        drawn(kinds, int(when), task.round, task.slot) if task.attempt == 1 else None
+    )
 
 
-def _failing(
-    map_task: Callable[..., Any], fail: Callable[[int], None], always: bool
-) -> Callable[..., Any]:
-    def failing(context: Any, message: Any, on_step: Callable[[int], None]) -> Any:
+def attempt_of(task: Any) -> tuple[int, int, int]:
+    return task.round, task.slot, task.attempt
+
+
+def drawn(kinds: list[Fault], seed: int, round: int, slot: int) -> Fault | None:
+    """The fault of a task of a run with many, the same for whoever asks."""
+    random = np.random.default_rng((seed, round, slot))
+    return kinds[random.integers(len(kinds))] if random.random() < SHARE else None
+
+
+def _failing(map_task: Callable[..., Any], due: Due) -> Callable[..., Any]:
+    def failing(context: Any, task: Any, on_step: Callable[[int], None]) -> Any:
+        fail = IN_TASK.get(due(task))
+
         def stepped(steps: int) -> None:
-            fail(steps)
+            if fail is not None:
+                fail(steps)
             on_step(steps)
 
-        return map_task(context, message, stepped if _is_due(message, always) else on_step)
+        return map_task(context, task, stepped)
 
     return failing
 
 
-def _sending(
-    send: Callable[..., None], fail: Callable[..., None], always: bool
-) -> Callable[..., None]:
+def _sending(send: Callable[..., None], due: Due) -> Callable[..., None]:
     def sending(channel: Any, message: Any) -> None:
-        if type(message).__name__ == "MapResult" and _is_due(message, always):
-            fail(channel, message, send)
-        else:
+        is_answer = type(message).__name__ == "MapResult"
+        fail = WITH_ANSWER.get(due(message)) if is_answer else None
+        if fail is None:
             send(channel, message)
+        else:
+            fail(channel, message, send)
 
     return sending
 

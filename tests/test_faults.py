@@ -11,8 +11,8 @@ import pytest
 
 import inprocess
 import mapreduce_rnn
-from faults import TOLD, faulty
 from faulty_worker import LONG_STEP_SECONDS, ROUND, SLOT, Fault, not_finite
+from faultyruns import TOLD, faulty
 from inprocess import TINY
 from mapreduce_rnn import checkpoint
 from mapreduce_rnn.config import TrainConfig, override

@@ -32,9 +32,13 @@ TOLD = {
 
 
 @contextmanager
-def faulty(fault: Fault, *, always: bool = False) -> Iterator[None]:
-    """Every run inside that is started in this process has workers with a fault."""
-    when = "always" if always else "once"
-    command = (sys.executable, "-P", str(Path(faulty_worker.__file__)), fault.name, when)
+def faulty(*faults: Fault, always: bool = False, seed: int | None = None) -> Iterator[None]:
+    """Every run inside that is started in this process has workers with faults.
+
+    See :class:`faulty_worker.Fault` for when they happen.
+    """
+    when = "always" if always else "once" if seed is None else str(seed)
+    kinds = ",".join(fault.name for fault in faults)
+    command = (sys.executable, "-P", str(Path(faulty_worker.__file__)), kinds, when)
     with mock.patch.object(session, "LocalLauncher", partial(LocalLauncher, command=command)):
         yield
