@@ -7,7 +7,7 @@ STORE  := stores/kanji
 # Training stops at the first end of a round after this many seconds.
 SECONDS ?= 270
 
-.PHONY: run test slow lint type bench wheel clean
+.PHONY: run test slow faults lint type bench wheel clean
 
 # The demo: import KanjiVG, train on it, draw the report.
 run: $(STORE)
@@ -18,7 +18,11 @@ test: $(VENV)/installed
 
 # Minutes of real training; run by hand before an issue is closed.
 slow: $(VENV)/installed
-	$(BIN)/python -m pytest -m "slow or faults or gpu"
+	$(BIN)/python -m pytest -m "slow or gpu"
+
+# Half an hour of kills, hangs, wrong answers and signals; by hand too.
+faults: $(VENV)/installed
+	$(BIN)/python -m pytest -m faults
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
@@ -35,6 +39,7 @@ bench: $(STORE)
 	$(BIN)/python benchmarks/padding.py --data $(STORE)
 	$(BIN)/python benchmarks/reduce.py
 	$(BIN)/python benchmarks/epoch_time.py
+	$(BIN)/python benchmarks/faults.py
 
 # Build the wheel and train two rounds with it, installed in a venv of its own, from a folder full
 # of files that a careless import would pick up.

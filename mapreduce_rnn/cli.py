@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from mapreduce_rnn.config import TrainConfig, fields, override
 from mapreduce_rnn.data import commands as data_commands
 from mapreduce_rnn.errors import Interrupted, MapReduceRnnError, UsageError
 from mapreduce_rnn.options import add_options, given_options
+from mapreduce_rnn.signals import interruptible
 
 DESCRIPTION = """\
 Train recurrent networks on sequences of very different lengths: optimal length
@@ -80,9 +82,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = f"; go on with --resume {stop.run_dir}" if stop.run_dir else ""
         print(f"mapreduce-rnn: {stop}{where}", file=sys.stderr)
         return stop.exit_code
-    except KeyboardInterrupt:  # before the run handled signals, or in another command
-        print("mapreduce-rnn: stopped by SIGINT", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as stop:
+        signum = signal.Signals(stop.args[0] if stop.args else signal.SIGINT)
+        print(f"mapreduce-rnn: stopped by {signum.name}", file=sys.stderr)
+        return 128 + signum
     except MapReduceRnnError as error:
         print(f"mapreduce-rnn: {error}", file=sys.stderr)
         return error.exit_code
@@ -201,5 +204,6 @@ def _report(args: argparse.Namespace) -> int:
     run_dir = runfolder.find(args.run_dir)
     from mapreduce_rnn.report import write_report
 
-    print(write_report(run_dir))
+    with interruptible():
+        print(write_report(run_dir))
     return 0

@@ -24,7 +24,7 @@ from statistics import median
 from mapreduce_rnn.protocol.messages import TaskKey
 
 FAILED_STARTS = 3
-"""Starts in a row that do not get ready, after which a worker's place is closed."""
+"""Starts in a row of workers that end before they are given a task: then their place is closed."""
 
 RAISED_TWICE = 2
 """A task is pure: what raised on two workers raises on every one."""
@@ -159,7 +159,7 @@ class State:
         seconds: How long each answered task of the phase took.
         lost: How often each task was lost with its worker.
         raised: On which places each task raised.
-        failed_starts: Starts in a row that did not get ready, by place.
+        failed_starts: Starts in a row whose worker ended before it was given a task, by place.
     """
 
     places: tuple[int, ...]
@@ -228,8 +228,7 @@ def _ready(state: State, event: Ready) -> Step:
         return state, ()
     if event.place in state.running:
         return state, ()
-    starts = {**state.failed_starts, event.place: 0}
-    return _assign(replace(state, idle=(*state.idle, event.place), failed_starts=starts))
+    return _assign(replace(state, idle=(*state.idle, event.place)))
 
 
 def _answered(state: State, event: Answered) -> Step:
@@ -270,11 +269,10 @@ def _lost(state: State, event: Lost) -> Step:
     if event.place not in state.places:
         return state, ()
     held = state.running.get(event.place)
-    was_ready = held is not None or event.place in state.idle
     state = _forget(state, event.place)
-    if not was_ready:
+    if held is None:  # while it started, or for no reason of ours: it could go on for ever
         return _failed_start(state, event)
-    if held is None or held.key not in state.open:
+    if held.key not in state.open:
         return state, (Restart(event.place),)
     times = state.lost.get(held.key, 0) + 1
     if times >= state.max_attempts:
@@ -339,6 +337,7 @@ def _give(state: State, key: TaskKey, place: int) -> tuple[State, Assign]:
         running={**state.running, place: Running(key, attempt, state.now)},
         waiting=tuple(k for k in state.waiting if k != key),
         starts={**state.starts, key: attempt},
+        failed_starts={p: times for p, times in state.failed_starts.items() if p != place},
     )
     return state, Assign(place, key, attempt)
 

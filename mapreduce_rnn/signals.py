@@ -1,15 +1,36 @@
-"""SIGINT and SIGTERM as a question that is asked between two steps, never in one."""
+"""SIGINT and SIGTERM: in a run a question that is asked between two steps, never in one."""
 
 from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 from mapreduce_rnn.errors import Interrupted
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Both raise KeyboardInterrupt, with the signal's number, while the context is open.
+
+    For commands that write files: what passes the exception on tidies up after SIGTERM as it does
+    after Ctrl-C. Only for the main thread.
+    """
+    before = {signum: signal.signal(signum, _interrupt) for signum in SIGNALS}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt(signum)
 
 
 class StopSignals:

@@ -257,7 +257,29 @@ def test_a_reader_that_closes_early_costs_nothing(store: Path, tmp_path: Path) -
     assert (tmp_path / "run" / "checkpoints" / "round-000002").is_dir()
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+STOPS = pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+
+
+@STOPS
+def test_a_stop_signal_while_modules_are_imported_is_one_line(
+    tmp_path: Path, signum: signal.Signals, code: int
+) -> None:
+    """A module that the command needs says that it is there, and keeps it waiting."""
+    slow = "import signal\nprint('importing', flush=True)\nsignal.pause()\n"
+    (tmp_path / "tomllib.py").write_text(slow)
+    with subprocess.Popen(
+        [sys.executable, "-m", "mapreduce_rnn", "--version"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "importing\n"
+        process.send_signal(signum)
+        assert process.communicate(timeout=10)[1] == f"mapreduce-rnn: stopped by {signum.name}\n"
+        assert process.returncode == code
+
+
+@STOPS
 def test_a_stop_signal_keeps_the_last_round_and_says_how_to_go_on(
     tmp_path: Path, signum: signal.Signals, code: int
 ) -> None:

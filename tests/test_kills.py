@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from killing import ended_in, started
 from mapreduce_rnn import checkpoint
 from runs_real import SMALL, command, result_bytes
 from stores import tiny_store
 
 KILLS = 20
 ROUNDS = "300"  # of about a tenth of a second: far more than the kills leave time for
-
-
-def started(*arguments: str | Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "mapreduce_rnn", *map(str, arguments)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
 
 
 def newest(run: Path) -> int:
@@ -41,14 +34,6 @@ def trained_on(process: subprocess.Popen[str], run: Path, before: int) -> None:
             return
         assert not ended_in(process, 0.02)
     raise AssertionError(f"no checkpoint after round {before}")
-
-
-def ended_in(process: subprocess.Popen[str], seconds: float) -> bool:
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
 
 
 def kill(process: subprocess.Popen[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -184,7 +185,7 @@ def test_a_task_that_waited_for_a_place_that_closes_runs_where_it_raised() -> No
     state, _ = started(places=2, tasks=1)
     state, _ = rounds.step(state, Lost(1, "signal 9"))
     state, _ = rounds.step(state, Raised(0, keys(1)[0], 1, "boom"))
-    for _ in range(rounds.FAILED_STARTS):
+    for _ in range(rounds.FAILED_STARTS - 1):
         state, actions = rounds.step(state, Lost(1, "exit code 1"))
     assert actions == (Assign(0, keys(1)[0], 2),)
 
@@ -199,8 +200,21 @@ def test_no_place_left_ends_the_run() -> None:
     assert "no worker starts" in abort.reason
 
 
-def test_a_start_that_succeeds_forgets_failed_ones() -> None:
+def test_a_place_whose_worker_gets_ready_and_ends_again_and_again_is_closed() -> None:
+    """It never had a task that could count as lost too often."""
+    state, _ = started(places=2, tasks=0)
+    for _ in range(rounds.FAILED_STARTS - 1):
+        state, actions = rounds.step(state, Lost(0, "signal 9"))
+        assert actions == (Restart(0),)
+        state, _ = rounds.step(state, Ready(0))
+    state, actions = rounds.step(state, Lost(0, "signal 9"))
+    assert actions == ()
+    assert state.places == (1,)
+
+
+def test_a_worker_that_is_given_a_task_makes_up_for_failed_starts() -> None:
     state = State(places=(0,), max_attempts=5)
+    state, _ = rounds.begin(state, keys(1))
     for _ in range(rounds.FAILED_STARTS - 1):
         state, _ = rounds.step(state, Lost(0, "exit code 1"))
     state, _ = rounds.step(state, Ready(0))
@@ -272,6 +286,11 @@ def test_whatever_happens_every_task_is_accepted_once(
     places: int, tasks: int, chaos: list[tuple[int, bool]], copies: bool
 ) -> None:
     """Losses and answers in any order: no task held too often, none forgotten, each done once."""
+    with mock.patch.object(rounds, "FAILED_STARTS", 10**6):
+        _chaos(places, tasks, chaos, copies)
+
+
+def _chaos(places: int, tasks: int, chaos: list[tuple[int, bool]], copies: bool) -> None:
     state, _ = started(places, tasks, max_attempts=10**6, backup_tasks=copies)
     calm = [(place, False) for place in range(places)] * 2 * (tasks + 1)
     accepted: list[TaskKey] = []

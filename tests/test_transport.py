@@ -6,6 +6,8 @@ import logging
 import multiprocessing
 import os
 import stat
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -360,3 +362,30 @@ def test_without_any_folder_one_line_names_limit_and_path(
     assert str(folders[1]) in str(caught.value)
     assert "/tmp: cannot be written to" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+KILLED_MASTER = """
+import os, signal
+from mapreduce_rnn.protocol.transport import MasterSocket
+MasterSocket("run-1")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_run_leaves_is_removed_by_the_next_and_nothing_else(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = tmp_path_factory.mktemp("s")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(base))
+    theirs = base / "mapreduce-projects"
+    (theirs / "master").mkdir(parents=True)
+    named_alike = base / "mapreduce-thesis24"
+    named_alike.mkdir()
+    (named_alike / "master").write_text("of science")
+    with MasterSocket(RUN) as in_use:
+        subprocess.run([sys.executable, "-c", KILLED_MASTER], check=False, timeout=PATIENCE)
+        assert len(list(base.iterdir())) == 4
+        with MasterSocket(RUN) as new:
+            mine = {Path(m.address.removeprefix("ipc://")).parent for m in (in_use, new)}
+            assert set(base.iterdir()) == {theirs, named_alike, *mine}
+    assert (named_alike / "master").read_text() == "of science"

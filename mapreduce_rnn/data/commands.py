@@ -1,6 +1,6 @@
 """``mapreduce-rnn data import`` and ``data inspect``.
 
-Only argparse is imported at the top: help comes without waiting for numpy.
+Only what is light is imported at the top: help comes without waiting for numpy.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import argparse
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from mapreduce_rnn.signals import interruptible
 
 if TYPE_CHECKING:
     from mapreduce_rnn.data.readers.base import Import
@@ -156,7 +158,8 @@ def _import(args: argparse.Namespace) -> None:
 
     refuse_existing(args.store)  # before minutes of reading
     ready: Import = args.read(args)
-    write_store(args.store, **vars(ready), skip_bad=args.skip_bad)
+    with interruptible():
+        write_store(args.store, **vars(ready), skip_bad=args.skip_bad)
     print("\n".join(describe(Store.open(args.store))))
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 import threading
 import time
 from collections import Counter, deque
@@ -29,7 +28,7 @@ from mapreduce_rnn.errors import TrainingFailed
 from mapreduce_rnn.protocol.codec import DecodeError, Frame, Frames, decode, encode, raw
 from mapreduce_rnn.protocol.inbox import Inbox, Rejections
 from mapreduce_rnn.protocol.messages import Alive, AnyTask, Arrays, Heartbeat, Message
-from mapreduce_rnn.protocol.socketfolder import SOCKET, make_socket_folder
+from mapreduce_rnn.protocol.socketfolder import SOCKET, SocketFolder
 
 HEARTBEAT_SECONDS = 2.0
 SILENCE_SECONDS = 8.0  # looked at with every heartbeat, so a worker ends within 10 s
@@ -71,15 +70,15 @@ class MasterSocket:
         self.max_bytes = max_bytes
         self._inbox: Inbox[tuple[str, Message]] = Inbox()
         self._peers: set[bytes] = set()  # used by the socket's thread only
-        self._folder = make_socket_folder(os.environ)
-        self.address = f"ipc://{self._folder}/{SOCKET}"
+        self._folder = SocketFolder(os.environ)
+        self.address = f"ipc://{self._folder.path}/{SOCKET}"
         self._alive = _pack(Alive(), run_id)
         self._rejections = Rejections()
         self.rejected = self._rejections.counts
         try:
             self._thread = _SocketThread(zmq.ROUTER, self, heartbeat_seconds)
         except BaseException:
-            shutil.rmtree(self._folder)
+            self._folder.remove()
             raise
         self._thread.start()
 
@@ -108,7 +107,7 @@ class MasterSocket:
     def close(self) -> None:
         """End the thread, within seconds; remove the socket and its folder."""
         self._thread.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.remove()
 
     def __enter__(self) -> Self:
         return self

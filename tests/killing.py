@@ -1,0 +1,72 @@
+"""Runs of the whole command in a process of its own, and what kills them and their workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+from mapreduce_rnn.runlog import read_lines
+
+
+def started(*arguments: str | Path) -> subprocess.Popen[str]:
+    """The command, under way; only what it says of errors is kept."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "mapreduce_rnn", *map(str, arguments)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def ended_in(process: subprocess.Popen[str], seconds: float) -> bool:
+    """Wait; whether the process has ended by then."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def workers_of(master: int) -> dict[int, int]:
+    """Process id of each worker by its place, also of those that only start."""
+    found = {}
+    for child in children(master):
+        with suppress(OSError):  # it has just gone
+            words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+            if b"--place" in words:  # not so in a zombie, or between fork and exec
+                found[int(words[words.index(b"--place") + 1])] = child
+    return found
+
+
+def children(process: int) -> Iterable[int]:
+    """Process ids of the children, zombies included."""
+    for listing in Path(f"/proc/{process}/task").glob("*/children"):
+        with suppress(OSError):
+            yield from map(int, listing.read_text().split())
+
+
+def kill_a_worker(master: int, events: Path, moments: Random) -> bool:
+    """SIGKILL one at random, whatever it does; whether there was one to be killed.
+
+    A place that has lost two workers since one of it was ready is spared: a third would be taken
+    for a place where no worker starts.
+    """
+    losses = _losses_in_a_row(events)
+    victims = [pid for place, pid in workers_of(master).items() if losses[place] < 2]
+    if victims:
+        os.kill(moments.choice(sorted(victims)), signal.SIGKILL)
+    return bool(victims)
+
+
+def _losses_in_a_row(events: Path) -> Counter[int]:
+    losses: Counter[int] = Counter()
+    for event in read_lines(events).records:
+        if event.get("what") == "ready":
+            losses[event["place"]] = 0
+        losses[event.get("place", -1)] += event.get("what") == "lost"
+    return losses
