@@ -7,6 +7,7 @@ import platform
 import secrets
 import signal
 import sys
+from collections.abc import Iterator
 from types import FrameType
 from typing import NoReturn
 
@@ -30,19 +31,31 @@ def join(address: str, key: WorkerKey, store: Store, device: str, wait_seconds: 
     Raises:
         TrainingFailed: The master is silent, or refuses this worker or its key.
     """
-    signal.signal(signal.SIGTERM, _leave)
     name = f"{platform.node()[:64]}-{secrets.token_hex(4)}"
-    with WorkerChannel(
-        address, NO_RUN, name, key=key, hello=hello(device, store), silence_seconds=wait_seconds
-    ) as channel:
+    with (
+        _leaving_on_sigterm(),
+        WorkerChannel(
+            address, NO_RUN, name, key=key, hello=hello(device, store), silence_seconds=wait_seconds
+        ) as channel,
+    ):
         try:
             serve(channel, device, store)
         except (KeyboardInterrupt, SystemExit):
-            with contextlib.suppress(MapReduceRnnError):  # the master may be gone as well
-                channel.send(TaskFailed(None, 0, 0, 0, "it was stopped where it runs"))
+            if channel.answered:
+                with contextlib.suppress(MapReduceRnnError):  # the master may be gone as well
+                    channel.send(TaskFailed(None, 0, 0, 0, "it was stopped where it runs"))
             raise
 
 
+@contextlib.contextmanager
+def _leaving_on_sigterm() -> Iterator[None]:
+    """Clusters send SIGTERM some time before they kill: time to say so to the master."""
+    before = signal.signal(signal.SIGTERM, _leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _leave(signum: int, frame: FrameType | None) -> NoReturn:
-    """Clusters send SIGTERM some time before they kill."""
     sys.exit(128 + signum)

@@ -57,7 +57,10 @@ def make_pair() -> Pair:
 
 
 def check_address(address: str, option: str, *, free_port: bool = False) -> str:
-    """``address``, if it is ``tcp://HOST:PORT``; a master may also listen on ``*`` or a free port.
+    """``address``, if it is ``tcp://HOST:PORT``, with an IPv6 address in brackets.
+
+    Args:
+        free_port: A master may also say ``*`` for any port that is free.
 
     Raises:
         UsageError: It is something else; the text names ``option``.
@@ -102,13 +105,14 @@ class Gate:
         Raises:
             UsageError: The address cannot be had.
         """
+        self._guarded.setsockopt(zmq.IPV6, int(_is_ipv6(address)))
         self._guarded.setsockopt(zmq.MAXMSGSIZE, max_bytes + CURVE_BYTES)
         try:
             self._guarded.bind(address)
         except zmq.ZMQError as error:
             raise UsageError(
-                f"--listen {address}: {error.strerror}; give an address of this machine (* for "
-                "all of them) and a port that is free"
+                f"--listen {address}: {zmq.strerror(error.errno or 0)}; give an address of this "
+                "machine (* for all of them) and a port that is free"
             ) from None
         return self._guarded.getsockopt_string(zmq.LAST_ENDPOINT)
 
@@ -148,6 +152,7 @@ class Ticket:
         self.hint = ""
         self._address = address
         _set_up_connections(socket, key.own)
+        socket.setsockopt(zmq.IPV6, int(_is_ipv6(address)))
         socket.setsockopt(zmq.CURVE_SERVERKEY, key.master.encode())
         events = socket.get_monitor_socket(_FAILED | _REFUSED)
         self.handlers: Handlers = {events: lambda: self._look(events)}
@@ -166,6 +171,10 @@ def _set_up_connections(socket: zmq.Socket[bytes], own: Pair) -> None:
     """Keys, and an end of connections whose other machine is gone without a word."""
     socket.setsockopt(zmq.CURVE_PUBLICKEY, own.public.encode())
     socket.setsockopt(zmq.CURVE_SECRETKEY, own.secret.encode())
-    socket.setsockopt(zmq.IPV6, 1)
     socket.setsockopt(zmq.HEARTBEAT_IVL, round(1000 * PROBE_SECONDS))
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, round(3000 * PROBE_SECONDS))
+
+
+def _is_ipv6(address: str) -> bool:
+    """Names and ``*`` mean IPv4: libzmq takes one family for an address, and tries no other."""
+    return "[" in address

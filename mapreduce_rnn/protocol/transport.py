@@ -227,6 +227,11 @@ class WorkerChannel:
         self._thread = _SocketThread(zmq.DEALER, self, heartbeat_seconds)
         self._thread.start()
 
+    @property
+    def answered(self) -> bool:
+        """Whether the master has said more than Alive: it knows this worker."""
+        return self._run_id != NO_RUN and self._hello is None
+
     def send(self, message: Message) -> None:
         """Hand a message to the thread; its arrays may be changed when this returns.
 
