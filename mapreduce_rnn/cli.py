@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mapreduce_rnn import __version__, bucketcommand, runfolder
+from mapreduce_rnn import __version__, bucketcommand, remotecommand, runfolder
 from mapreduce_rnn.config import TrainConfig, fields, override
 from mapreduce_rnn.data import commands as data_commands
 from mapreduce_rnn.errors import Interrupted, MapReduceRnnError, UsageError
@@ -53,6 +53,8 @@ examples:
   mapreduce-rnn train kanji.store --cpu-workers 2 --max-seconds 240
   mapreduce-rnn train kanji.store --cpu-workers 1 --map-tasks 6
       the model that six workers make, on one
+  mapreduce-rnn train kanji.store --gpus 6 --listen tcp://10.0.0.1:5555 --keys keys
+      six GPUs on other machines, see `mapreduce-rnn worker --help`
   mapreduce-rnn train kanji.store --dry-run
       show the plan: buckets, padding, memory; train nothing
   mapreduce-rnn train --resume latest --epochs 60
@@ -111,6 +113,7 @@ def build_parser() -> argparse.ArgumentParser:
     data_commands.add_arguments(commands)
     bucketcommand.add_arguments(commands)
     _add_report(commands)
+    remotecommand.add_arguments(commands)
     return parser
 
 

@@ -314,7 +314,7 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class DeviceConfig:
-    """devices: one worker process each"""
+    """devices: one worker process each, here or on other machines"""
 
     gpus: str | None = _option(
         None,
@@ -336,6 +336,19 @@ class DeviceConfig:
         minimum=1,
         maximum=1024,
         decides_result=False,
+    )
+    listen: str | None = _option(
+        None,
+        "start no worker, but wait at tcp://HOST:PORT for the --gpus N or --cpu-workers N that "
+        "`mapreduce-rnn worker` starts on any machine",
+        "workers are on this machine; nothing listens on the network",
+        metavar="ADDRESS",
+    )
+    keys: str | None = _option(
+        None,
+        "folder of `mapreduce-rnn keys`: who may connect to --listen; always needed there",
+        "none",
+        metavar="DIR",
     )
 
 

@@ -86,10 +86,8 @@ class Plan:
     @property
     def message_bytes(self) -> int:
         """Upper bound of an honest message: model, optimizer state, indices, scores."""
-        indices = 8 * len(self.train.indices)
-        scores = SCORE_BYTES * len(self.validation.indices)
-        arrays = self.model_bytes * STATES_PER_PARAMETER + indices + scores
-        return arrays + MESSAGE_OVERHEAD
+        sequences = len(self.train.indices), len(self.validation.indices)
+        return message_bytes(self.model_bytes, *sequences)
 
     def notes(self) -> list[str]:
         """What people should hear of before round 1."""
@@ -178,6 +176,18 @@ def _check_rounds(config: TrainConfig) -> None:
         raise UsageError(
             f"--epochs must be a multiple of --local-epochs {mapreduce.local_epochs}, got {epochs}"
         )
+
+
+def message_bytes(model_bytes: int, train: int, validation: int) -> int:
+    """Upper bound of an honest message of a run.
+
+    Args:
+        model_bytes: Of all arrays of the model.
+        train: Training sequences, at most.
+        validation: Validation sequences, at most.
+    """
+    arrays = model_bytes * STATES_PER_PARAMETER + 8 * train + SCORE_BYTES * validation
+    return arrays + MESSAGE_OVERHEAD
 
 
 def with_bucket_cost(config: TrainConfig, cost: str) -> TrainConfig:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from mapreduce_rnn import rounds
 from mapreduce_rnn.config import WorkerConfig
 from mapreduce_rnn.errors import TrainingFailed
-from mapreduce_rnn.launch.base import Launcher
+from mapreduce_rnn.launch.base import Launcher, Unfit
 from mapreduce_rnn.liveness import Limits, Pulse, fault, slowest_of
 from mapreduce_rnn.protocol.messages import (
     AnyResult,
@@ -25,6 +25,7 @@ from mapreduce_rnn.protocol.messages import (
     Message,
     ProbeResult,
     Ready,
+    Refused,
     ScoreResult,
     Setup,
     Stop,
@@ -69,6 +70,8 @@ class Pool:
         self._check_signals = check_signals
         self._on_worker = on_worker
         self._setup: Setup | None = None
+        self._greeted: set[str] = set()  # workers whose Hello was answered
+        self._told: set[str] = set()  # workers without a place that the log speaks of
         self._names: dict[int, str] = {}  # place -> the name its current process has on the socket
         self._pulses: dict[int, Pulse] = {}
         self._limits = Limits(options.silence_seconds, options.hang_seconds)
@@ -155,13 +158,14 @@ class Pool:
     def _handle(self, name: str, message: Message, phase: _Phase) -> None:
         place = next((p for p, n in self._names.items() if n == name), None)
         if place is None:
-            log.warning("a %s of worker %s, which is gone: ignored", type(message).__name__, name)
+            self._unknown(name, message, phase)
             return
         now = time.monotonic()
         pulse = self._pulses[place] = self._pulses[place].message(now)
         match message:
-            case Hello():
-                self._greet(place, name, message)
+            case Hello():  # of a remote worker it comes again until it is answered
+                if name not in self._greeted:
+                    self._greet(place, name, message)
             case Ready():
                 self._pulses[place] = pulse.rests(now)
                 self._on_worker(place=place, what="ready")
@@ -175,6 +179,10 @@ class Pool:
                 self._pulses[place] = pulse.rests(now)
                 phase.candidate = message
                 self._event(rounds.Answered(place, message.key, message.attempt), phase)
+            case TaskFailed(kind=None) if self._launcher.remote:
+                self._refuse(name, "it cannot go on")
+                self._launcher.stop(place)
+                self._lose(place, message.traceback, phase)
             case TaskFailed(kind=None):
                 raise TrainingFailed(f"worker {place} cannot be set up:\n{message.traceback}")
             case TaskFailed():
@@ -182,6 +190,36 @@ class Pool:
                 self._event(_raised(place, message), phase)
             case _:
                 log.warning("worker %d sent a %s: ignored", place, type(message).__name__)
+
+    def _unknown(self, name: str, message: Message, phase: _Phase) -> None:
+        """A worker that came by itself, or what one that was given up still sends."""
+        if isinstance(message, Hello):
+            self._admit(name, message, phase)
+        elif self._launcher.remote:
+            self._refuse(name, "it was given up, silent or hung: start it again")
+        else:
+            log.warning("a %s of worker %s, which is gone: ignored", type(message).__name__, name)
+
+    def _admit(self, name: str, hello: Hello, phase: _Phase) -> None:
+        """Without a place for it a worker stays connected and asks again."""
+        try:
+            place = self._launcher.admit(hello)
+        except Unfit as unfit:
+            self._refuse(name, str(unfit))
+            return
+        if place is not None:
+            self._seat(place, name)
+            self._handle(name, hello, phase)
+        elif name not in self._told:
+            self._told.add(name)
+            log.info("worker %s has no place: it waits for one", name)
+
+    def _refuse(self, name: str, reason: str) -> None:
+        self._socket.send(name, Refused(reason))
+        if name not in self._told:
+            self._told.add(name)
+            log.warning("worker %s is refused: %s", name, reason)
+            self._on_worker(what="refused", name=name, reason=reason)
 
     def _event(self, event: rounds.Event, phase: _Phase) -> None:
         self._state, actions = rounds.step(self._state, event)
@@ -216,13 +254,19 @@ class Pool:
         self._socket.send(self._names[action.place], task)
 
     def _start(self, place: int) -> None:
-        self._names[place] = self._launcher.start(place)
+        name = self._launcher.start(place)
+        if name is not None:
+            self._seat(place, name)
+
+    def _seat(self, place: int, name: str) -> None:
+        self._names[place] = name
         self._pulses[place] = Pulse(moved=time.monotonic())
 
     def _lose(self, place: int, reason: str, phase: _Phase) -> None:
         log.warning("worker %d is gone: %s", place, reason)
         self._on_worker(place=place, what="lost", reason=reason)
-        del self._names[place], self._pulses[place]
+        self._names.pop(place, None)  # none, where a remote worker was awaited in vain
+        self._pulses.pop(place, None)
         self._event(rounds.Lost(place, reason), phase)
 
     def _greet(self, place: int, name: str, hello: Hello) -> None:
@@ -231,8 +275,9 @@ class Pool:
                 f"worker {place} runs mapreduce_rnn {hello.version}, the master {self._version}: "
                 "install one version"
             )
+        self._greeted.add(name)
         self._tell_setup(name)
-        self._on_worker(place=place, what="started", pid=hello.pid, device=hello.device)
+        self._on_worker(place=place, what="started", name=name, pid=hello.pid, device=hello.device)
 
     def _tell_setup(self, name: str) -> None:
         assert self._setup is not None

@@ -38,14 +38,17 @@ from mapreduce_rnn.errors import (
     StoreError,
     UsageError,
 )
+from mapreduce_rnn.keys import read_master
 from mapreduce_rnn.launch import devices
-from mapreduce_rnn.launch.base import Place
+from mapreduce_rnn.launch.base import Launcher, Place
+from mapreduce_rnn.launch.connect import ConnectLauncher, Terms
 from mapreduce_rnn.launch.local import LocalLauncher
 from mapreduce_rnn.master import Master, save_state
 from mapreduce_rnn.plan import (
     MEASURED,
     Plan,
     make_plan,
+    message_bytes,
     resolve_config,
     usable,
     with_bucket_cost,
@@ -53,16 +56,18 @@ from mapreduce_rnn.plan import (
 from mapreduce_rnn.pool import Pool
 from mapreduce_rnn.probe import make_probe, measured_cost
 from mapreduce_rnn.progress import Console
+from mapreduce_rnn.protocol.curve import Door, check_address
 from mapreduce_rnn.protocol.messages import ProbeResult, Setup
 from mapreduce_rnn.protocol.transport import MasterSocket
 from mapreduce_rnn.report import try_report
 from mapreduce_rnn.resumption import Resumed, check_same_store, resumed
+from mapreduce_rnn.rounds import FAILED_STARTS
 from mapreduce_rnn.runfolder import BEST_MODEL, EVENTS, EXAMPLES, METRICS, Recorded, RunFolder
 from mapreduce_rnn.runlog import JsonLines
 from mapreduce_rnn.runstate import Best, RunState
 from mapreduce_rnn.seeds import model_seed
 from mapreduce_rnn.signals import StopSignals
-from mapreduce_rnn.summaries import end_summary, start_summary
+from mapreduce_rnn.summaries import describe_places, end_summary, start_summary
 from mapreduce_rnn.text import counted
 from mapreduce_rnn.warmstart import WarmStart
 
@@ -227,7 +232,8 @@ def _resolve(config: TrainConfig, console: Console) -> tuple[tuple[Place, ...], 
     )
     threads = devices.resolve_threads(config.run.threads, os.environ)
     kind = places[0].kind
-    warning = devices.thread_warning(threads, len(places), cores) if kind == "cpu" else None
+    here = kind == "cpu" and config.devices.listen is None
+    warning = devices.thread_warning(threads, len(places), cores) if here else None
     if warning:
         console.note(warning)
     config = resolve_config(config, slots=len(places), threads=threads, device=kind)
@@ -316,10 +322,14 @@ class _Session:
         run_id = secrets.token_hex(8)
         self._log_start(events)
         start = self._resumed(events)
-        with MasterSocket(run_id) as socket, self._pool(socket, run_id, events, signals) as pool:
+        with (
+            MasterSocket(run_id, door=self._door()) as socket,
+            self._pool(socket, run_id, events, signals) as pool,
+        ):
             if self._config.mapreduce.message_limit is None:
                 pool.start()  # workers and master import torch at the same time
             task, initial, trainable = _build_model(self._config, self._store)
+            self._open(socket, initial)
             config = self._measured(pool, task, initial)
             kind = self._places[0].kind
             plan = make_plan(config, kind, self._store, task, initial, trainable)
@@ -329,7 +339,6 @@ class _Session:
             if warm:  # before the run has begun: going on must not need the file
                 save_state(self._run_dir, state, plan.config)
             folder.write_config(plan.config, self._store_facts(), facts, start.changes)
-            socket.max_bytes = plan.message_bytes
             pool.set_up(self._setup(plan.config))
             self._say_start(plan, state)
             with JsonLines(self._run_dir / METRICS) as metrics:
@@ -345,6 +354,26 @@ class _Session:
         warm = warmstart.load(self._init_from, initial, self._store.meta)
         log.info("starts from the model %s, sha256 %s", warm.path, warm.sha256)
         return warm
+
+    def _door(self) -> Door | None:
+        """Where remote workers connect; checked before anything is started."""
+        listen, keys = self._config.devices.listen, self._config.devices.keys
+        if listen is None:
+            return None
+        assert keys is not None  # devices.resolve_places has looked
+        return Door(check_address(listen, "--listen", free_port=True), read_master(Path(keys)))
+
+    def _open(self, socket: MasterSocket, model: Arrays) -> None:
+        """Let messages of the model's size in, and over TCP the workers that send them."""
+        model_bytes = sum(array.nbytes for array in model.values())
+        sequences = (len(self._store.split(split)) for split in ("train", "validation"))
+        socket.open(message_bytes(model_bytes, *sequences))
+        if self._config.devices.listen is not None:
+            workers = describe_places(self._places, remote=True)
+            self._console.note(
+                f"waiting for {workers} at {socket.address}, each started by mapreduce-rnn worker "
+                f"--connect; who is refused, and why, is in {self._run_dir / 'master.log'}"
+            )
 
     def _measured(self, pool: Pool, task: Task, model: Arrays) -> TrainConfig:
         """The config with the numbers of a probe for a bucket cost that is to be measured."""
@@ -368,19 +397,9 @@ class _Session:
         def log_worker(**facts: Any) -> None:
             events.write(_event("worker", **facts))
 
-        threads = self._config.run.threads
-        assert threads is not None
-        launcher = LocalLauncher(
-            self._places,
-            address=socket.address,
-            run_id=run_id,
-            store=self._store.path,
-            log_folder=self._run_dir / "workers",
-            threads=threads,
-        )
         return Pool(
             socket,
-            launcher,
+            self._launcher(socket.address, run_id),
             range(len(self._places)),
             version=mapreduce_rnn.__version__,
             options=self._config.workers,
@@ -399,6 +418,24 @@ class _Session:
         if start.state is not None:
             events.write(_event("resume", round=start.state.round, changes=start.effects))
         return start
+
+    def _launcher(self, address: str, run_id: str) -> Launcher:
+        if self._config.devices.listen is not None:
+            kind = self._places[0].kind
+            return ConnectLauncher(
+                Terms(mapreduce_rnn.__version__, self._store.fingerprint, kind),
+                patience_seconds=self._config.workers.hang_seconds / FAILED_STARTS,
+            )
+        threads = self._config.run.threads
+        assert threads is not None
+        return LocalLauncher(
+            self._places,
+            address=address,
+            run_id=run_id,
+            store=self._store.path,
+            log_folder=self._run_dir / "workers",
+            threads=threads,
+        )
 
     def _log_start(self, events: JsonLines) -> None:
         events.write(

@@ -35,7 +35,7 @@ def start_summary(
         train_sequences=len(plan.train.indices),
         validation_sequences=len(plan.validation.indices),
         infeasible=plan.train.infeasible + plan.validation.infeasible,
-        devices=describe_places(places),
+        devices=describe_places(places, remote=config.devices.listen is not None),
         threads=config.run.threads,
         slots=plan.slots,
         model=network(
@@ -52,8 +52,11 @@ def start_summary(
     )
 
 
-def describe_places(places: Sequence[Place]) -> str:
-    """ "2 CPU workers", or the GPUs by their tokens."""
+def describe_places(places: Sequence[Place], *, remote: bool = False) -> str:
+    """ "2 CPU workers", or the GPUs by their tokens, which of remote ones only they know."""
+    if remote:
+        kind = "CPU" if places[0].kind == "cpu" else "GPU"
+        return counted(len(places), f"remote {kind} worker")
     if places[0].kind == "cpu":
         return counted(len(places), "CPU worker")
     tokens = ", ".join(place.token for place in places)

@@ -14,7 +14,7 @@ from mapreduce_rnn.workers.lifeline import die_with_parent
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("behaviour", choices=("report", "fail", "wait", "ignore"))
-    for option in ("connect", "run", "store", "place", "name", "device", "threads", "parent"):
+    for option in ("connect", "run", "store", "place", "name", "device", "parent"):
         parser.add_argument(f"--{option}")
     options = parser.parse_args()
     die_with_parent(int(options.parent))

@@ -143,7 +143,7 @@ def _sent(message: Any) -> Any:
 def without_processes(compute: Compute = compute, make_task: MakeTask = CtcTask) -> Iterator[None]:
     """Every run inside, however it is started, computes its tasks in this process."""
     stand_ins = {
-        "MasterSocket": lambda run_id: nullcontext(SimpleNamespace(address="")),
+        "MasterSocket": lambda run_id, door: nullcontext(mock.Mock(address="")),
         "LocalLauncher": lambda places, **options: SimpleNamespace(**options),
         "Pool": partial(InProcessPool, compute),
     }

@@ -63,9 +63,9 @@ def test_imports_go_one_way(where: str, forbidden: tuple[str, ...]) -> None:
     assert not wrong
 
 
-def test_zmq_is_imported_by_the_transport_only() -> None:
+def test_zmq_is_imported_by_the_transport_and_its_gate_only() -> None:
     users = {p for p in PACKAGE.rglob("*.py") if any(n.split(".")[0] == "zmq" for n in imported(p))}
-    assert users == {PACKAGE / "protocol" / "transport.py"}
+    assert users == {PACKAGE / "protocol" / name for name in ("transport.py", "curve.py")}
 
 
 def test_every_package_is_listed_for_installation() -> None:
@@ -79,7 +79,8 @@ def test_every_package_is_listed_for_installation() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["train"], ["data"], ["data", "import"], ["buckets"], ["report"]]
+    "command",
+    [[], ["train"], ["data"], ["data", "import"], ["buckets"], ["report"], ["keys"], ["worker"]],
 )
 def test_help_comes_without_torch_and_matplotlib(command: list[str]) -> None:
     code = (

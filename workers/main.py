@@ -16,7 +16,7 @@ from pathlib import Path
 import mapreduce_rnn
 from mapreduce_rnn.config import from_dict
 from mapreduce_rnn.data.store import Store
-from mapreduce_rnn.errors import MapReduceRnnError, StoreError
+from mapreduce_rnn.errors import MapReduceRnnError, StoreError, TrainingFailed
 from mapreduce_rnn.protocol.messages import (
     AnyResult,
     AnyTask,
@@ -24,6 +24,7 @@ from mapreduce_rnn.protocol.messages import (
     MapTask,
     ProbeTask,
     Ready,
+    Refused,
     ScoreTask,
     Setup,
     Stop,
@@ -45,8 +46,8 @@ def main() -> int:
     try:
         store = Store.open(options.store)
         with WorkerChannel(options.connect, options.run, options.name) as channel:
-            channel.send(Hello(mapreduce_rnn.__version__, options.device, os.getpid()))
-            _serve(channel, options, store)
+            channel.send(hello(options.device, store))
+            serve(channel, options.device, store)
     except MapReduceRnnError as error:
         print(error, file=sys.stderr)
         return error.exit_code
@@ -61,40 +62,51 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--place", required=True, type=int)
     parser.add_argument("--name", required=True, help="name on the master's socket")
     parser.add_argument("--device", required=True, help="cpu or cuda:<token>")
-    parser.add_argument("--threads", required=True, type=int)
     parser.add_argument("--parent", required=True, type=int, help="process id of the master")
     return parser
 
 
-def _serve(channel: WorkerChannel, options: argparse.Namespace, store: Store) -> None:
+def hello(device: str, store: Store) -> Hello:
+    """What this process says of itself."""
+    return Hello(mapreduce_rnn.__version__, device, os.getpid(), store.fingerprint)
+
+
+def serve(channel: WorkerChannel, device: str, store: Store) -> None:
+    """Do what the master says until it says Stop.
+
+    Raises:
+        TrainingFailed: The master is silent, or refuses this worker.
+    """
     context: Context | None = None
     while True:
         message = channel.receive()
         match message:
             case Setup():
-                context = _set_up(channel, options, store, message)
+                context = _set_up(channel, device, store, message)
             case MapTask() | ScoreTask() | ProbeTask() if context is not None:
                 _run_task(channel, context, message)
             case Stop():
                 return
+            case Refused(reason):
+                raise TrainingFailed(f"the master refuses this worker: {reason}")
             case _:
                 print(f"a {type(message).__name__} is not for a worker: ignored", file=sys.stderr)
 
 
-def _set_up(
-    channel: WorkerChannel, options: argparse.Namespace, store: Store, setup: Setup
-) -> Context | None:
+def _set_up(channel: WorkerChannel, name: str, store: Store, setup: Setup) -> Context | None:
+    """Get ready for the run's tasks; what fails is told to the master, who decides what then."""
     try:
         if store.fingerprint != setup.fingerprint:
             raise StoreError(f"{store.path} is not the store the master has opened")
         config = from_dict(setup.config, "the master")
-        device = prepare_device(
-            options.device, threads=options.threads, deterministic=config.run.deterministic
-        )
+        threads = config.run.threads  # the run's, wherever the worker runs: part of the result
+        assert threads is not None
+        device = prepare_device(name, threads=threads, deterministic=config.run.deterministic)
         context = make_context(config, store, device)
         channel.send(Ready("; ".join(context.task.notes(device))))
         return context
     except Exception as error:
+        print(f"cannot be set up: {_told(error)}", file=sys.stderr)
         channel.send(TaskFailed(None, 0, 0, 0, _told(error)))
         return None
 

@@ -10,6 +10,8 @@ import signal
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from mapreduce_rnn.protocol.messages import Hello
+
 
 @dataclass(frozen=True)
 class Place:
@@ -28,11 +30,31 @@ class Place:
         return f"{self.kind}:{self.token}" if self.token else self.kind
 
 
-class Launcher(Protocol):
-    """Starts and ends the worker processes of a run, at most one per place (0, 1, ...)."""
+class Unfit(Exception):
+    """Why a worker cannot work for a run, in one line for people at both ends."""
 
-    def start(self, place: int) -> str:
-        """Start a worker; returns the name it will have on the socket, never used before."""
+
+class Launcher(Protocol):
+    """Starts and ends the worker processes of a run, at most one per place (0, 1, ...).
+
+    Attributes:
+        remote: Workers come by themselves: an unfit one is sent away, and the run goes on.
+    """
+
+    remote: bool
+
+    def start(self, place: int) -> str | None:
+        """Start a worker; returns the name it will have on the socket, never used before.
+
+        None: one is awaited, see :meth:`admit`.
+        """
+
+    def admit(self, hello: Hello) -> int | None:
+        """The place for a worker that nobody started here; None if there is none now.
+
+        Raises:
+            Unfit: It cannot work for this run.
+        """
 
     def poll(self) -> list[tuple[int, str]]:
         """Workers that ended since the last call, each once: (place, how it ended)."""

@@ -19,6 +19,7 @@ from mapreduce_rnn.launch.base import Place
 DEFAULT_CPU_WORKERS = 2  # without a GPU and without being asked: enough to see map-reduce work
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
+_COUNT = re.compile(r"0*[1-9][0-9]{0,5}")
 _TOKEN = re.compile(r"\d+|GPU-[0-9A-Fa-f-]+|MIG-[\w./-]+")
 
 
@@ -41,9 +42,14 @@ def resolve_places(
         cores: Usable ones (:func:`usable_cores`).
 
     Raises:
-        UsageError: Options that exclude each other, or a GPU that is not there.
+        UsageError: Options that exclude each other, or a GPU that is not there; ``--listen``
+            without a number of workers.
     """
     _check_exclusive(config)
+    if config.listen is not None:
+        return _remote_places(config)
+    if config.keys is not None:
+        raise UsageError("--keys says who may connect to --listen ADDRESS: give both or none")
     if config.cpu_workers is not None:
         return (Place("cpu"),) * config.cpu_workers
     visible = visible_tokens(environ.get(VISIBLE), count_gpus())
@@ -112,7 +118,7 @@ def resolve_threads(option: int | None, environ: Mapping[str, str]) -> int:
     value = environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     if not value:
         return 1
-    if not re.fullmatch(r"0*[1-9][0-9]{0,5}", value):
+    if not _COUNT.fullmatch(value):
         raise UsageError(
             f"OMP_NUM_THREADS is {value!r}, expected a positive number: correct it or give "
             "--threads"
@@ -144,9 +150,28 @@ def _check_exclusive(config: DeviceConfig) -> None:
         raise UsageError(f"{' and '.join(given)} exclude each other: give one of them")
 
 
+def _remote_places(config: DeviceConfig) -> tuple[Place, ...]:
+    """Places on other machines: how many and of which kind is all that can be known here."""
+    if config.keys is None:
+        raise UsageError(
+            "--listen needs --keys DIR, on loopback too: without keys whoever reaches the port is "
+            "let in; make them with mapreduce-rnn keys DIR"
+        )
+    if config.devices:
+        raise UsageError("--devices names GPUs of this machine: with --listen give --gpus N")
+    if config.cpu_workers is not None:
+        return (Place("cpu"),) * config.cpu_workers
+    if config.gpus is None or not _COUNT.fullmatch(config.gpus):
+        raise UsageError(
+            "--listen: how many workers will connect? Give --gpus N or --cpu-workers N with a "
+            f"number{'' if config.gpus is None else f', not --gpus {config.gpus}'}"
+        )
+    return (Place("cuda"),) * int(config.gpus)
+
+
 def _first(gpus: str, visible: tuple[str, ...], variable: str | None) -> tuple[str, ...]:
     """The tokens of ``--gpus``: a count, or "auto" for all."""
-    if gpus != "auto" and not re.fullmatch(r"0*[1-9][0-9]{0,5}", gpus):
+    if gpus != "auto" and not _COUNT.fullmatch(gpus):
         raise UsageError(f"--gpus {gpus}: expected a number from 1 on, or auto")
     wanted = len(visible) if gpus == "auto" else int(gpus)
     if not visible:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from mapreduce_rnn.errors import TrainingFailed
 from mapreduce_rnn.launch.base import Place, describe_exit
+from mapreduce_rnn.protocol.messages import Hello
 
 # -P: without it a random.py in the current folder would be imported instead of Python's.
 WORKER_COMMAND = (sys.executable, "-P", "-m", "mapreduce_rnn.workers")
@@ -27,6 +28,8 @@ class LocalLauncher:
     Use it from a thread that lives as long as the run: the parent-death signal of a worker
     (:mod:`mapreduce_rnn.workers.lifeline`) fires when the *thread* that started it ends.
     """
+
+    remote = False
 
     def __init__(
         self,
@@ -75,11 +78,15 @@ class LocalLauncher:
             )
         return name
 
+    def admit(self, hello: Hello) -> int | None:
+        """Nobody: all workers of this run are started here."""
+        return None
+
     def _own_options(self, place: int, name: str) -> list[str]:
         device = self._places[place].device
         return [
             "--place", str(place), "--name", name, "--device", device,
-            "--threads", str(self._threads), "--parent", str(os.getpid()),
+            "--parent", str(os.getpid()),
         ]  # fmt: skip
 
     def poll(self) -> list[tuple[int, str]]:

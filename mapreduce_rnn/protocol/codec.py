@@ -24,7 +24,10 @@ import numpy as np
 
 from mapreduce_rnn.errors import ProtocolError
 from mapreduce_rnn.protocol.fields import KINDS, PLAIN_FIELDS, check_fields, check_key
-from mapreduce_rnn.protocol.messages import PROTOCOL, Arrays, Message
+from mapreduce_rnn.protocol.messages import PROTOCOL, Arrays, Hello, Message
+
+NO_RUN = ""
+"""Run id of a worker that does not know the run yet: all it may say is Hello, and it takes any."""
 
 HEADER_BYTES = 64 * 1024
 TABLE_BYTES = 1024 * 1024  # decompressed; bounds what a small hostile header can grow to
@@ -90,6 +93,7 @@ def decode(frames: Frames, run_id: str, max_bytes: int | None = None) -> Message
     whoever changes one, or wraps it in a tensor, copies it first.
 
     Args:
+        run_id: Of the only run whose messages are taken, besides a Hello to any; NO_RUN: of all.
         frames: Bytes, or read-only views of memory that does not change.
         max_bytes: Limit for all frames together, None for no limit.
 
@@ -103,14 +107,24 @@ def decode(frames: Frames, run_id: str, max_bytes: int | None = None) -> Message
     if len(rest) != 4:
         raise _malformed("a header of another length")
     run, kind, fields, table = rest
-    if run != run_id:
+    if not _is_for(run_id, run, kind):
         raise DecodeError(Fault.OTHER_RUN, f"{brief(run)}, expected {run_id!r}")
     if not isinstance(kind, str) or kind not in KINDS:
         raise _malformed(f"unknown kind {brief(kind)}")
     return _build(KINDS[kind], fields, _views(table, frames[1:]))
 
 
+def run_of(frames: Frames) -> str:
+    """The run id in a message that :func:`decode` has accepted."""
+    return str(msgpack.unpackb(frames[0])[1])
+
+
 # Header
+
+
+def _is_for(run_id: str, run: Any, kind: Any) -> bool:
+    asks = run == NO_RUN and kind == Hello.__name__
+    return run == run_id or asks or (run_id == NO_RUN and isinstance(run, str))
 
 
 def _build(kind: type[Any], fields: Any, arrays: dict[str, np.ndarray]) -> Message:

@@ -3,6 +3,7 @@
     worker                                  master
       Hello        ------------------------>           who I am, what I run on
                    <------------------------  Setup    resolved config, store
+                   <------------------------  Refused  or: this worker is of no use
       Ready        ------------------------>           set up, give me tasks
       MapResult    <------------------------  MapTask  train on a shard
       ScoreResult  <------------------------  ScoreTask  score validation sequences
@@ -11,6 +12,9 @@
       Heartbeat    ------------------------>           alive, and how far
                    <------------------------  Alive    the master is alive
                    <------------------------  Stop     end after the current task
+
+A worker that the master has not started, but waits for, knows no run id: it repeats its Hello under
+an empty one until it gets a place. Every message of the master's names the run.
 
 Plain fields travel in the msgpack header, ``arrays`` as one raw frame per array
 (see :mod:`mapreduce_rnn.protocol.codec`).
@@ -57,6 +61,7 @@ class Hello:
     version: str  # package version; must equal the master's
     device: str  # "cpu" or "cuda:<token>"
     pid: int
+    store: str = ""  # fingerprint of the one it has opened; must equal the master's
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,13 @@ class Setup:
 
     config: Mapping[str, Any]  # resolved config, as config.to_dict gives it
     fingerprint: str  # of the store, so that a worker with another one refuses
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The worker cannot work for this run, and ends."""
+
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -182,7 +194,7 @@ AnyResult = MapResult | ScoreResult | ProbeResult
 
 @dataclass(frozen=True)
 class TaskFailed:
-    """A task (or, with ``kind`` None, the worker's set-up) raised an exception."""
+    """A task raised an exception; with ``kind`` None, the worker itself cannot go on."""
 
     kind: TaskKind | None
     round: int
@@ -209,4 +221,6 @@ class Stop:
     """End after the current task."""
 
 
-Message = Hello | Setup | Ready | AnyTask | AnyResult | TaskFailed | Heartbeat | Alive | Stop
+Message = (
+    Hello | Setup | Refused | Ready | AnyTask | AnyResult | TaskFailed | Heartbeat | Alive | Stop
+)

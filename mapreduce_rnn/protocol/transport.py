@@ -1,10 +1,11 @@
-"""Messages between processes, over ZeroMQ: the only module that imports zmq.
+"""Messages between processes, over ZeroMQ.
 
 The master has a ROUTER, every worker a DEALER, connected through a socket file in a folder that
-only the user can enter. Each end has one thread that owns its socket and nothing else: it sends,
-receives and tells the other end every 2 seconds that this one is alive, also while the main
-thread computes. No queue has a limit that drops messages: what was sent arrives or the peer is
-gone, and both ends notice that.
+only the user can enter, or over TCP with keys (:mod:`mapreduce_rnn.protocol.curve`; these two
+modules are the only ones that import zmq). Each end has one thread that owns its socket and
+nothing else: it sends, receives and tells the other end every 2 seconds that this one is alive,
+also while the main thread computes. No queue has a limit that drops messages: what was sent
+arrives or the peer is gone, and both ends notice that.
 
 A context belongs to one object of one process; nothing is made at import, so a fork inherits no
 socket that it would use.
@@ -25,9 +26,20 @@ import numpy as np
 import zmq
 
 from mapreduce_rnn.errors import TrainingFailed
-from mapreduce_rnn.protocol.codec import DecodeError, Frame, Frames, decode, encode, raw
+from mapreduce_rnn.keys import WorkerKey
+from mapreduce_rnn.protocol.codec import (
+    NO_RUN,
+    DecodeError,
+    Frame,
+    Frames,
+    decode,
+    encode,
+    raw,
+    run_of,
+)
+from mapreduce_rnn.protocol.curve import Door, Gate, Handlers, Ticket
 from mapreduce_rnn.protocol.inbox import Inbox, Rejections
-from mapreduce_rnn.protocol.messages import Alive, AnyTask, Arrays, Heartbeat, Message
+from mapreduce_rnn.protocol.messages import Alive, AnyTask, Arrays, Heartbeat, Hello, Message
 from mapreduce_rnn.protocol.socketfolder import SOCKET, SocketFolder
 
 HEARTBEAT_SECONDS = 2.0
@@ -52,16 +64,18 @@ class MasterSocket:
         max_bytes: Limit of a received message; starts small, since a worker says no more than
             Hello before it has a task, and is set from the model's size once that is known.
         rejected: Messages that were ignored, counted by (worker, fault).
+        refused: Connections that were refused, counted by (peer, reason).
     """
 
     def __init__(
         self,
         run_id: str,
         *,
+        door: Door | None = None,
         max_bytes: int = 1 << 20,
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
     ) -> None:
-        """Bind a socket in a private folder.
+        """Bind a socket in a private folder; with a door, wait for :meth:`open` instead.
 
         Raises:
             UsageError: No folder can hold the socket.
@@ -70,17 +84,35 @@ class MasterSocket:
         self.max_bytes = max_bytes
         self._inbox: Inbox[tuple[str, Message]] = Inbox()
         self._peers: set[bytes] = set()  # used by the socket's thread only
-        self._folder = SocketFolder(os.environ)
-        self.address = f"ipc://{self._folder.path}/{SOCKET}"
+        self._door = door
+        self._folder: SocketFolder | None = None
+        if door is None:
+            self._folder = SocketFolder(os.environ)
+            self.address = f"ipc://{self._folder.path}/{SOCKET}"
+        else:
+            self.address = door.address
+        self.refused: Counter[tuple[str, str]] = Counter()
         self._alive = _pack(Alive(), run_id)
         self._rejections = Rejections()
         self.rejected = self._rejections.counts
         try:
             self._thread = _SocketThread(zmq.ROUTER, self, heartbeat_seconds)
         except BaseException:
-            self._folder.remove()
+            self._remove_folder()
             raise
         self._thread.start()
+
+    def open(self, max_bytes: int) -> None:
+        """Take messages of up to ``max_bytes``. A door opens now: not before the limit is known.
+
+        Raises:
+            UsageError: The door's address cannot be had.
+        """
+        self.max_bytes = max_bytes
+        if self._door is not None:
+            address = self._door.address
+            opening = self._thread.call(lambda: self._gate.open(address, max_bytes))
+            self.address = opening.result(CALL_SECONDS)
 
     def send(self, worker: str, message: Message) -> bool:
         """Send to a worker by name; False if no such worker is connected.
@@ -107,7 +139,11 @@ class MasterSocket:
     def close(self) -> None:
         """End the thread, within seconds; remove the socket and its folder."""
         self._thread.close()
-        self._folder.remove()
+        self._remove_folder()
+
+    def _remove_folder(self) -> None:
+        if self._folder is not None:
+            self._folder.remove()
 
     def __enter__(self) -> Self:
         return self
@@ -117,9 +153,14 @@ class MasterSocket:
 
     # The rest runs in the socket's thread.
 
-    def attach(self, socket: zmq.Socket[bytes]) -> None:
+    def attach(self, socket: zmq.Socket[bytes]) -> Handlers:
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # without it a message to nobody just vanishes
-        socket.bind(self.address)
+        if self._door is None:
+            socket.bind(self.address)
+            return {}
+        self._gate = Gate(socket, self._door.keys)
+        self.refused = self._gate.refused
+        return self._gate.handlers
 
     def on_frames(self, frames: Frames) -> None:
         identity, body = bytes(frames[0]), frames[1:]
@@ -159,18 +200,27 @@ class WorkerChannel:
         run_id: str,
         name: str,
         *,
+        key: WorkerKey | None = None,
+        hello: Hello | None = None,
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
         silence_seconds: float = SILENCE_SECONDS,
     ) -> None:
         """
         Args:
+            run_id: Of the run, or NO_RUN: of the first run whose master answers.
             name: That the master knows this worker by; unique among all workers of the run.
+            key: For an address over TCP.
+            hello: Sent instead of heartbeats until the master answers with more than Alive: it
+                may have no place for this worker yet.
             silence_seconds: Without a message from the master, after which it counts as gone.
         """
         self._steps, self._slowest = 0, 0.0  # heartbeats carry them
         self._stepped = time.monotonic()
         self._address = address
         self._run_id = run_id
+        self._key = key
+        self._ticket: Ticket | None = None
+        self._hello = hello
         self._name = name
         self._silence_seconds = silence_seconds
         self._heard = time.monotonic()
@@ -179,6 +229,11 @@ class WorkerChannel:
         self.rejected = self._rejections.counts
         self._thread = _SocketThread(zmq.DEALER, self, heartbeat_seconds)
         self._thread.start()
+
+    @property
+    def answered(self) -> bool:
+        """Whether the master has said more than Alive: it knows this worker."""
+        return self._run_id != NO_RUN and self._hello is None
 
     def send(self, message: Message) -> None:
         """Hand a message to the thread; its arrays may be changed when this returns.
@@ -219,9 +274,12 @@ class WorkerChannel:
 
     # The rest runs in the socket's thread.
 
-    def attach(self, socket: zmq.Socket[bytes]) -> None:
+    def attach(self, socket: zmq.Socket[bytes]) -> Handlers:
         socket.setsockopt(zmq.ROUTING_ID, self._name.encode())
+        if self._key is not None:
+            self._ticket = Ticket(socket, self._key, self._address)
         socket.connect(self._address)
+        return self._ticket.handlers if self._ticket else {}
 
     def on_frames(self, frames: Frames) -> None:
         try:
@@ -229,18 +287,23 @@ class WorkerChannel:
         except DecodeError as error:
             self._rejections.add("the master", error)
             return
+        if self._run_id == NO_RUN:
+            self._run_id = run_of(frames)
         self._heard = time.monotonic()
         if not isinstance(message, Alive):
+            self._hello = None
             self._inbox.put(message)
 
     def on_tick(self) -> None:
         silence = time.monotonic() - self._heard
         if silence > self._silence_seconds:
+            hint = self._ticket.hint if self._ticket else ""
             raise TrainingFailed(
                 f"no message from the master at {self._address} for {silence:.0f} s: it has ended "
-                "or cannot be reached, so this worker ends too"
+                f"or cannot be reached{hint}, so this worker ends too"
             )
-        self._thread.send(_pack(Heartbeat(self._steps, self._slowest), self._run_id))
+        message = self._hello or Heartbeat(self._steps, self._slowest)
+        self._thread.send(_pack(message, self._run_id))
 
     def on_error(self, error: Exception) -> None:
         self._inbox.fail(error)
@@ -266,7 +329,7 @@ class _SocketThread:
         self._socket.setsockopt(zmq.LINGER, int(LINGER_SECONDS * 1000))
         self._socket.setsockopt(zmq.SNDHWM, 0)  # a limit would block or drop
         try:
-            end.attach(self._socket)
+            self._others = end.attach(self._socket)
         except BaseException:
             self._context.destroy(linger=0)
             raise
@@ -316,17 +379,24 @@ class _SocketThread:
                 self._open = False
             for future, _ in self._calls:
                 future.cancel()
-            self._socket.close()
+            for socket in (self._socket, *self._others):
+                socket.close()
 
     def _loop(self) -> None:
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
         poller.register(self._wake, zmq.POLLIN)
+        for other in self._others:
+            poller.register(other, zmq.POLLIN)
         next_tick = time.monotonic()
         while self._open or self._calls:
             wait = max(0.0, next_tick - time.monotonic())
-            if self._wake in dict(poller.poll(round(1000 * wait))):
+            ready = dict(poller.poll(round(1000 * wait)))
+            if self._wake in ready:
                 os.eventfd_read(self._wake)
+            for other, handle in self._others.items():
+                if other in ready:
+                    handle()
             self._run_calls()
             self._receive()
             if time.monotonic() >= next_tick:
