@@ -17,7 +17,15 @@ from hypothesis.extra import numpy as hnp
 
 from mapreduce_rnn.errors import ProtocolError
 from mapreduce_rnn.protocol import messages
-from mapreduce_rnn.protocol.codec import HEADER_BYTES, DecodeError, Fault, decode, encode
+from mapreduce_rnn.protocol.codec import (
+    HEADER_BYTES,
+    NO_RUN,
+    DecodeError,
+    Fault,
+    decode,
+    encode,
+    run_of,
+)
 from mapreduce_rnn.protocol.messages import MapResult, MapTask, Message, Setup, TaskFailed
 
 RUN = "run-1"
@@ -48,6 +56,7 @@ def assert_same(a: Message, b: Message) -> None:
 
 
 EVERY_KIND = [
+    messages.Refused("it runs mapreduce_rnn 0"),
     messages.Hello("0.1.0", "cuda:GPU-8932f937", 4711),
     messages.Setup({"run": {"seed": 2**64 - 1, "threads": None}, "devices": ["0", "1"]}, "sha"),
     MapTask(1, 0, 1, 1, arrays={"model/w": np.ones((2, 3), np.float32)}),
@@ -309,3 +318,21 @@ def test_a_config_travels_as_the_command_line_made_it() -> None:
     config = pytest.importorskip("mapreduce_rnn.config")
     plain = config.to_dict(config.TrainConfig())
     assert config.from_dict(trip(Setup(plain, "sha")).config, "test") == config.TrainConfig()
+
+
+def test_who_knows_no_run_may_say_hello_and_nothing_else() -> None:
+    hello = messages.Hello("0.1.0", "cpu", 42, "sha")
+    assert decode(encode(hello, NO_RUN), RUN) == hello
+    for message in EVERY_KIND:
+        if not isinstance(message, messages.Hello):
+            with pytest.raises(DecodeError, match="of another run"):
+                decode(encode(message, NO_RUN), RUN)
+
+
+def test_who_knows_no_run_takes_any_and_learns_it() -> None:
+    frames = encode(messages.Alive(), RUN)
+    assert decode(frames, NO_RUN) == messages.Alive()
+    assert run_of(frames) == RUN
+    version, _, *rest = msgpack.unpackb(frames[0])
+    with pytest.raises(DecodeError, match="of another run"):
+        decode([msgpack.packb([version, 7, *rest])], NO_RUN)

@@ -47,6 +47,13 @@ def refusal(config: DeviceConfig, *, gpus: int = 0, visible: str | None = None) 
     return str(caught.value)
 
 
+def test_workers_that_connect_are_counted_not_looked_for() -> None:
+    """Whatever this machine has: their devices are elsewhere."""
+    remote = {"listen": "tcp://10.0.0.1:5555", "keys": "keys"}
+    assert resolve(DeviceConfig(gpus="6", **remote), gpus=1) == (Place("cuda"),) * 6
+    assert resolve(DeviceConfig(cpu_workers=3, **remote), cores=1) == (Place("cpu"),) * 3
+
+
 @pytest.mark.parametrize(
     ("value", "count", "expected"),
     [

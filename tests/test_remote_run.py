@@ -7,12 +7,15 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import inprocess
+from mapreduce_rnn.runlog import read_lines
 from runs_real import SMALL, FinishedRun, command, lines, result_bytes
 
 MAPREDUCE = [sys.executable, "-W", "error", "-m", "mapreduce_rnn"]
@@ -62,8 +65,7 @@ def test_two_workers_over_tcp_make_the_same_bytes_as_two_here(
             assert (master.returncode, errors) == (0, "")
             assert [w.wait(PATIENCE) for w in (first, second)] == [0, 0]
     assert result_bytes(run) == result_bytes(finished.path)
-    events = [e for e in lines(run / "events.jsonl") if e["event"] == "worker"]
-    assert sorted(e["place"] for e in events if e["what"] == "ready") == [0, 1]
+    assert sorted(ready(run)) == [0, 1]
     assert "warn" not in (run / "master.log").read_text().lower()
 
 
@@ -71,9 +73,7 @@ def test_a_default_run_listens_to_nothing_on_the_network(store: Path, tmp_path: 
     run = tmp_path / "run"
     options = ("--run-dir", run, "--cpu-workers", "1", "--epochs", "500", *SMALL)
     with started("train", store, *options) as master:
-        deadline = time.monotonic() + PATIENCE
-        while not (run / "metrics.jsonl").exists():
-            assert time.monotonic() < deadline
+        until(lambda: (run / "metrics.jsonl").exists())
         pids = [master.pid, *children(master.pid)]
         assert len(pids) == 2
         held = {inode for pid in pids for inode in sockets(pid)}
@@ -97,3 +97,46 @@ def network_sockets() -> set[str]:
     tables = [Path("/proc/net") / name for name in ("tcp", "tcp6", "udp", "udp6", "raw", "raw6")]
     rows = [row for table in tables if table.exists() for row in table.read_text().splitlines()[1:]]
     return {row.split()[9] for row in rows}
+
+
+@pytest.mark.faults
+def test_a_worker_that_is_killed_is_replaced_by_one_that_comes_later(
+    small_store: Path, keys: Path, tmp_path: Path
+) -> None:
+    """And then the master is: its workers end by themselves, in the wait they were given."""
+    run = tmp_path / "run"
+    options = ("--listen", "tcp://127.0.0.1:*", "--keys", keys, "--cpu-workers", "2", "--epochs",
+               "100000", "--silence-seconds", "3", *SMALL)  # fmt: skip
+    with started("train", small_store, "--run-dir", run, *options) as master:
+        work = ("worker", "--connect", listening(master), "--store", small_store, "--device",
+                "cpu", "--key", keys / "worker.key", "--wait", "5")  # fmt: skip
+        with started(*work) as first, started(*work) as second:
+            until(lambda: len(ready(run)) == 2)
+            first.kill()
+            with started(*work) as third:
+                until(lambda: len(ready(run)) == 3)
+                assert ready(run)[2] == next(e["place"] for e in workers(run, "lost"))
+                master.kill()
+                assert [w.wait(PATIENCE) for w in (second, third)] == [1, 1]
+                assert third.stderr is not None
+                assert "no message from the master at tcp://127.0.0.1" in third.stderr.read()
+    resumed = inprocess.resume(run, rounds=len(lines(run / "metrics.jsonl")) + 1)
+    calm = tmp_path / "calm"
+    inprocess.train(small_store, calm, map_tasks=2, epochs=100_000, rounds=resumed.rounds)
+    assert (run / "metrics.jsonl").read_bytes() == (calm / "metrics.jsonl").read_bytes()
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+
+
+def workers(run: Path, what: str) -> list[dict[str, Any]]:
+    """The events of a run's workers, as far as they are written."""
+    told = read_lines(run / "events.jsonl").records
+    return [e for e in told if e["event"] == "worker" and e["what"] == what]
+
+
+def ready(run: Path) -> list[int]:
+    return [event["place"] for event in workers(run, "ready")]
