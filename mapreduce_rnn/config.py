@@ -343,12 +343,14 @@ class DeviceConfig:
         "`mapreduce-rnn worker` starts on any machine",
         "workers are on this machine; nothing listens on the network",
         metavar="ADDRESS",
+        decides_result=False,
     )
     keys: str | None = _option(
         None,
         "folder of `mapreduce-rnn keys`: who may connect to --listen; always needed there",
         "none",
         metavar="DIR",
+        decides_result=False,
     )
 
 
