@@ -103,7 +103,10 @@ def test_a_stop_signal_ends_a_run_soon_and_what_is_left_goes_on(
     extra = ["--epochs", str(moment.epochs), "--units", str(moment.units)]
     with subprocess.Popen(
         [sys.executable, "-m", "mapreduce_rnn", "train", store, "--run-dir", run, *OPTIONS, *extra],
-        env={**os.environ, "TMPDIR": str(sockets), "XDG_RUNTIME_DIR": ""},
+        env=os.environ | {
+            "TMPDIR": str(sockets), "XDG_RUNTIME_DIR": "",
+            "TORCHINDUCTOR_CACHE_DIR": str(tmp_path_factory.mktemp("torch")),  # torch keeps that
+        },
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         wait_until(moment, Running(process, run))
