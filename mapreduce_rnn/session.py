@@ -307,14 +307,23 @@ class _Session:
             JsonLines(self._run_dir / EVENTS) as events,
         ):
             try:
-                plan, state, reason = self._train(folder, events, signals)
-            except MapReduceRnnError as error:
-                self._log_end(events, str(error).splitlines()[0])
-                if isinstance(error, Interrupted) and folder.began:
-                    error.run_dir = self._run_dir
+                plan, state, reason = self._trained(folder, events, signals)
+                self._finish(plan, state, reason, signals)
+            except Interrupted as stop:
+                stop.run_dir = self._run_dir if folder.began else None
                 raise
-            self._finish(plan, state, reason, events, signals)
         return RunResult(self._run_dir, reason, state.round, state.best)
+
+    def _trained(
+        self, folder: RunFolder, events: JsonLines, signals: StopSignals
+    ) -> tuple[Plan, RunState, str]:
+        try:
+            plan, state, reason = self._train(folder, events, signals)
+        except MapReduceRnnError as error:
+            self._log_end(events, str(error).splitlines()[0])
+            raise
+        self._log_end(events, reason)
+        return plan, state, reason
 
     def _train(
         self, folder: RunFolder, events: JsonLines, signals: StopSignals
@@ -328,7 +337,8 @@ class _Session:
         ):
             if self._config.mapreduce.message_limit is None:
                 pool.start()  # workers and master import torch at the same time
-            task, initial, trainable = _build_model(self._config, self._store)
+            with signals.at_once():  # the import of torch takes seconds
+                task, initial, trainable = _build_model(self._config, self._store)
             self._open(socket, initial)
             config = self._measured(pool, task, initial)
             kind = self._places[0].kind
@@ -475,12 +485,9 @@ class _Session:
             log.info(note)
             self._console.note(note)
 
-    def _finish(
-        self, plan: Plan, state: RunState, reason: str, events: JsonLines, signals: StopSignals
-    ) -> None:
+    def _finish(self, plan: Plan, state: RunState, reason: str, signals: StopSignals) -> None:
         """Examples, report and the last words. No failure here takes a trained model away."""
         seconds = time.monotonic() - self._started
-        self._log_end(events, reason)
         signals.check()
         self._write_examples(plan, state)
         signals.check()

@@ -42,6 +42,7 @@ class StopSignals:
 
     def __init__(self) -> None:
         self._received: int | None = None
+        self._at_once = False
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> StopSignals:
@@ -54,9 +55,27 @@ class StopSignals:
             signal.signal(signum, handler)
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
-        if self._received is not None:
-            raise Interrupted(signum)
+        again = self._received is not None
         self._received = signum
+        if again or self._at_once:
+            raise Interrupted(signum)
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """A signal in here does not wait for :meth:`check`.
+
+        For what takes long, keeps nothing and cannot be asked in between, such as an import: which
+        may pass on another exception in place of ours, or none.
+        """
+        self._at_once = True
+        try:
+            yield
+        except Exception:
+            self.check()
+            raise
+        finally:
+            self._at_once = False
+        self.check()
 
     def check(self) -> None:
         """Raise Interrupted if a signal came since the context was opened."""
