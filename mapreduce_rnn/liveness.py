@@ -35,14 +35,12 @@ class Pulse:
             its modules on a slow disk, it can say nothing.
         steps: Batches done in its task, as of the last heartbeat.
         slowest: Seconds of its slowest batch.
-        idle: It has nothing to do, so it need not get on.
     """
 
     moved: float
     heard: float | None = None
     steps: int = 0
     slowest: float = 0.0
-    idle: bool = False
 
     def message(self, now: float) -> Pulse:
         """After any message."""
@@ -50,11 +48,7 @@ class Pulse:
 
     def busy(self, now: float) -> Pulse:
         """After it was given something to do."""
-        return replace(self, moved=now, steps=0, idle=False)
-
-    def rests(self, now: float) -> Pulse:
-        """After it has said that it is ready, or answered."""
-        return replace(self, moved=now, idle=True)
+        return replace(self, moved=now, steps=0)
 
     def beat(self, steps: int, slowest: float, now: float) -> Pulse:
         """After a heartbeat."""
@@ -62,17 +56,20 @@ class Pulse:
         return replace(self, moved=moved, steps=steps, slowest=max(self.slowest, slowest))
 
 
-def fault(pulse: Pulse, limits: Limits, slowest: float, now: float) -> str | None:
+def fault(
+    pulse: Pulse, limits: Limits, slowest: float, now: float, *, idle: bool = False
+) -> str | None:
     """Why a worker counts as lost or hung, in words; None while it does not.
 
     Args:
         slowest: Seconds of the slowest batch of any worker.
         now: After all messages that have come in were looked at: the master may have been busy.
+        idle: Whether it has nothing to do, so that it need not get on.
     """
     if pulse.heard is not None and now - pulse.heard > limits.silence_seconds:
         return f"silent for {now - pulse.heard:.0f} s"
     still = now - pulse.moved
-    if not pulse.idle and still > max(limits.hang_seconds, SLOWEST_TIMES * slowest):
+    if not idle and still > max(limits.hang_seconds, SLOWEST_TIMES * slowest):
         what = "started, but silent" if pulse.heard is None else "hung: no step"
         return f"{what} for {still:.0f} s"
     return None

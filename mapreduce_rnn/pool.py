@@ -149,7 +149,10 @@ class Pool:
     def _end_silent_and_hung(self, phase: _Phase) -> None:
         """A worker's process is gone for sure before its task is given to another."""
         now, slowest = time.monotonic(), slowest_of(self._pulses.values())
-        faults = {p: fault(pulse, self._limits, slowest, now) for p, pulse in self._pulses.items()}
+        faults = {
+            place: fault(pulse, self._limits, slowest, now, idle=place in self._state.idle)
+            for place, pulse in self._pulses.items()
+        }
         for place, reason in faults.items():
             if reason is not None:
                 self._launcher.stop(place)
@@ -167,7 +170,6 @@ class Pool:
                 if name not in self._greeted:
                     self._greet(place, name, message)
             case Ready():
-                self._pulses[place] = pulse.rests(now)
                 self._on_worker(place=place, what="ready")
                 if message.notes:
                     log.info("worker %d: %s", place, message.notes)
@@ -176,7 +178,6 @@ class Pool:
                 self._pulses[place] = pulse.beat(message.steps, message.slowest, now)
                 phase.progress(place, message.steps)
             case MapResult() | ScoreResult() | ProbeResult():
-                self._pulses[place] = pulse.rests(now)
                 phase.candidate = message
                 self._event(rounds.Answered(place, message.key, message.attempt), phase)
             case TaskFailed(kind=None) if self._launcher.remote:
@@ -186,7 +187,6 @@ class Pool:
             case TaskFailed(kind=None):
                 raise TrainingFailed(f"worker {place} cannot be set up:\n{message.traceback}")
             case TaskFailed():
-                self._pulses[place] = pulse.rests(now)
                 self._event(_raised(place, message), phase)
             case _:
                 log.warning("worker %d sent a %s: ignored", place, type(message).__name__)

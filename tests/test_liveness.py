@@ -9,14 +9,15 @@ from mapreduce_rnn.liveness import Limits, Pulse, fault, slowest_of
 LIMITS = Limits(silence_seconds=30.0, hang_seconds=300.0)
 
 
-def at(now: float, pulse: Pulse, slowest: float = 0.0) -> str | None:
-    return fault(pulse, LIMITS, slowest, now)
+def at(now: float, pulse: Pulse, slowest: float = 0.0, *, idle: bool = False) -> str | None:
+    return fault(pulse, LIMITS, slowest, now, idle=idle)
 
 
 def test_silence_is_noticed_whatever_the_worker_does() -> None:
-    for pulse in (Pulse(0.0).message(10.0), Pulse(0.0).message(10.0).rests(10.0)):
-        assert at(40.0, pulse) is None
-        assert at(41.0, pulse) == "silent for 31 s"
+    pulse = Pulse(0.0).message(10.0)
+    for idle in (False, True):
+        assert at(40.0, pulse, idle=idle) is None
+        assert at(41.0, pulse, idle=idle) == "silent for 31 s"
 
 
 def test_heartbeats_without_a_step_are_a_hang() -> None:
@@ -34,7 +35,7 @@ def test_a_long_step_is_no_hang_where_steps_are_long() -> None:
 
 
 def test_idle_workers_need_not_get_on() -> None:
-    assert at(9999.0, Pulse(0.0).rests(0.0).message(9998.0)) is None
+    assert at(9999.0, Pulse(0.0).message(9998.0), idle=True) is None
 
 
 def test_a_process_that_never_speaks_is_given_the_time_of_a_hang() -> None:

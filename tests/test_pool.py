@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -54,6 +55,7 @@ class _Workers(MasterSocket, Launcher):
     Attributes:
         sent: All that was sent, as (worker, message).
         dies_of: Worker that ends on a message for which this is true, instead of answering it.
+        answers: What comes from them next, as (worker, message).
         stopped: Places whose worker was ended from outside.
     """
 
@@ -68,14 +70,14 @@ class _Workers(MasterSocket, Launcher):
         self.stopped: list[int] = []
         self.dies_of, self._mute_at, self._stuck_at = dies_of, mute_at, stuck_at
         self._beating: dict[int, str] = {}
-        self._answers: list[tuple[str, Message]] = []
+        self.answers: list[tuple[str, Message]] = []
         self._ended: list[tuple[int, str]] = []
         self._starts = 0
 
     def start(self, place: int) -> str:
         self._starts += 1
         name = f"{place}.{self._starts}"
-        self._answers.append((name, Hello("1", "cpu", self._starts)))
+        self.answers.append((name, Hello("1", "cpu", self._starts)))
         self._beating[place] = name
         return name
 
@@ -98,14 +100,14 @@ class _Workers(MasterSocket, Launcher):
         elif self._stuck_at(worker, message):
             pass
         elif isinstance(message, Setup):
-            self._answers.append((worker, Ready(f"n = {message.config['n']}")))
+            self.answers.append((worker, Ready(f"n = {message.config['n']}")))
         elif isinstance(message, ProbeTask):
-            self._answers.append((worker, ProbeResult(0, 0, message.attempt, 0.1)))
+            self.answers.append((worker, ProbeResult(message.round, 0, message.attempt, 0.1)))
         return True
 
     def receive(self, timeout_seconds: float) -> list[tuple[str, Message]]:
         """One message at a time, so that the others are late; heartbeats when there is none."""
-        first, self._answers = self._answers[:1], self._answers[1:]
+        first, self.answers = self.answers[:1], self.answers[1:]
         return first or [(name, Heartbeat(0, 0.0)) for name in self._beating.values()]
 
     def setups_of(self, worker: str) -> list[Message]:
@@ -181,3 +183,20 @@ def test_a_silent_or_hung_worker_is_ended_and_replaced_and_its_task_runs_elsewhe
     assert workers.stopped == [0]
     assert f"worker 0 is gone: {told}" in caplog.text
     assert workers.setups_of("0.3")[-1] == NEW
+
+
+def test_a_worker_that_hangs_after_a_stale_answer_is_no_idle_one() -> None:
+    def replays(name: str, message: Message) -> bool:
+        stuck = isinstance(message, ProbeTask) and (message.round, message.attempt) == (1, 1)
+        if stuck:
+            workers.answers.append((name, ProbeResult(0, 0, 1, 0.1)))  # of the phase before
+        return stuck
+
+    workers = _Workers(stuck_at=replays)
+    with pool_of(workers, workers, WorkerConfig(hang_seconds=0.1)) as pool:
+        pool.set_up(OLD)
+        pool.run([PROBE], lambda steps: None)
+        second = dataclasses.replace(PROBE, round=1)
+        done = pool.run([second], lambda steps: None)[second.key]
+    assert done.result.attempt == 2
+    assert len(workers.stopped) == 1
