@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mapreduce_rnn.data import commands
+from mapreduce_rnn.commands import data as commands
 from mapreduce_rnn.data.store import Sequence, Store, write_store
 from mapreduce_rnn.errors import ImportRefused, StoreError, UsageError
 
@@ -133,5 +133,5 @@ def test_help_teaches_with_an_example_in_80_columns(
 
 
 def test_help_comes_without_numpy() -> None:
-    code = "import sys, mapreduce_rnn.data.commands; sys.exit('numpy' in sys.modules)"
+    code = "import sys, mapreduce_rnn.commands.data; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,7 +1,4 @@
-"""``mapreduce-rnn keys`` and ``worker``: workers on other machines.
-
-Only what parsing needs is imported at the top: help comes without waiting for numpy.
-"""
+"""``mapreduce-rnn keys`` and ``worker``: workers on other machines."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mapreduce_rnn.commands import add_command
 from mapreduce_rnn.config import DeviceConfig
 from mapreduce_rnn.errors import UsageError
 
@@ -63,8 +61,10 @@ def add_arguments(subparsers: Any) -> None:
 
 
 def _add_keys(subparsers: Any) -> None:
-    parser = _add(subparsers, "keys", "make keys for workers on other machines", KEYS_DESCRIPTION,
-                  KEYS_EPILOG)  # fmt: skip
+    parser = add_command(
+        subparsers, "keys", "make keys for workers on other machines",
+        description=KEYS_DESCRIPTION, epilog=KEYS_EPILOG,
+    )  # fmt: skip
     parser.add_argument("folder", metavar="DIR", type=Path, help="where the keys lie; made if new")
     parser.add_argument(
         "names", metavar="NAME", nargs="*", help="of the worker's key (worker: one key for all)"
@@ -73,8 +73,10 @@ def _add_keys(subparsers: Any) -> None:
 
 
 def _add_worker(subparsers: Any) -> None:
-    parser = _add(subparsers, "worker", "work for a run on another machine", WORKER_DESCRIPTION,
-                  WORKER_EPILOG)  # fmt: skip
+    parser = add_command(
+        subparsers, "worker", "work for a run on another machine",
+        description=WORKER_DESCRIPTION, epilog=WORKER_EPILOG,
+    )  # fmt: skip
     parser.add_argument(
         "--connect", required=True, metavar="ADDRESS", help="tcp://HOST:PORT of the master"
     )
@@ -95,16 +97,6 @@ def _add_worker(subparsers: Any) -> None:
         f"has ended ({WAIT_SECONDS:g}: it speaks every 2 s)",
     )  # fmt: skip
     parser.set_defaults(run=_worker)
-
-
-def _add(
-    subparsers: Any, name: str, help_: str, description: str, epilog: str
-) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        name, help=help_, description=description, epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    return parser
 
 
 def _seconds(text: str) -> float:

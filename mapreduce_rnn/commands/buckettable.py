@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mapreduce_rnn.bucketing.cost import padding
-from mapreduce_rnn.bucketsurvey import EPOCH, Partition, Survey
+from mapreduce_rnn.commands.bucketsurvey import EPOCH, Partition, Survey
 from mapreduce_rnn.config import BatchConfig
 from mapreduce_rnn.lines import item
 from mapreduce_rnn.text import NOTHING, counted, percent

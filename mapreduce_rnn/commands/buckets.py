@@ -1,7 +1,4 @@
-"""``mapreduce-rnn buckets``: look at the buckets of a store before training.
-
-Only what parsing needs is imported at the top: help comes without waiting for numpy.
-"""
+"""``mapreduce-rnn buckets``: look at the buckets of a store before training."""
 
 from __future__ import annotations
 
@@ -11,10 +8,11 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from mapreduce_rnn.commands import add_command
+from mapreduce_rnn.commands.options import add_options, given_options
 from mapreduce_rnn.config import Field, TrainConfig, fields, override
 from mapreduce_rnn.errors import UsageError
 from mapreduce_rnn.lines import path_lines
-from mapreduce_rnn.options import add_options, given_options
 
 DESCRIPTION = """\
 Show the length buckets of a store's training sequences, and what an epoch costs
@@ -41,13 +39,10 @@ _SILENT = logging.NullHandler()
 
 def add_arguments(subparsers: Any) -> None:
     """Add the command to those of the program."""
-    parser = subparsers.add_parser(
-        "buckets",
-        help="show the length buckets of a store and what they save",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_command(
+        subparsers, "buckets", "show the length buckets of a store and what they save",
+        description=DESCRIPTION, epilog=EPILOG,
+    )  # fmt: skip
     parser.add_argument("store", help="folder made by `mapreduce-rnn data import`")
     group = parser.add_argument_group("this command")
     group.add_argument(
@@ -88,8 +83,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _text(store_path: str, config: TrainConfig, figures: Path | None) -> list[str]:
-    from mapreduce_rnn.bucketsurvey import survey
-    from mapreduce_rnn.buckettable import lines
+    from mapreduce_rnn.commands.bucketsurvey import survey
+    from mapreduce_rnn.commands.buckettable import lines
     from mapreduce_rnn.data.store import Store
 
     store = Store.open(store_path)

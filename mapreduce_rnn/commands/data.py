@@ -1,7 +1,4 @@
-"""``mapreduce-rnn data import`` and ``data inspect``.
-
-Only what is light is imported at the top: help comes without waiting for numpy.
-"""
+"""``mapreduce-rnn data import`` and ``data inspect``."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mapreduce_rnn.commands import add_command
 from mapreduce_rnn.signals import interruptible
 
 if TYPE_CHECKING:
@@ -71,13 +69,15 @@ example:
 
 def add_arguments(subparsers: Any) -> None:
     """Add the ``data`` command with its own commands to those of the program."""
-    data = _add(subparsers, "data", "make and look at stores", DATA_EPILOG)
+    data = add_command(subparsers, "data", "make and look at stores", epilog=DATA_EPILOG)
     commands = data.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    into = _add(commands, "import", "make a store from data of another format", DATA_EPILOG)
+    into = add_command(
+        commands, "import", "make a store from data of another format", epilog=DATA_EPILOG
+    )
     formats = into.add_subparsers(title="formats", metavar="FORMAT", required=True)
     _add_kanjivg(formats)
     _add_npz(formats)
-    inspect = _add(commands, "inspect", "show what is in a store", INSPECT_EPILOG)
+    inspect = add_command(commands, "inspect", "show what is in a store", epilog=INSPECT_EPILOG)
     inspect.add_argument("store", metavar="STORE", type=Path, help="folder of the store")
     inspect.add_argument(
         "--verify", action="store_true",
@@ -92,16 +92,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _add(subparsers: Any, name: str, help_: str, epilog: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        name, help=help_, description=help_[0].upper() + help_[1:] + ".", epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    return parser
-
-
 def _add_kanjivg(formats: Any) -> None:
-    parser = _add(formats, "kanjivg", "kanji as pen strokes, labels: components", KANJIVG_EPILOG)
+    parser = add_command(
+        formats, "kanjivg", "kanji as pen strokes, labels: components", epilog=KANJIVG_EPILOG
+    )
     parser.add_argument(
         "source", metavar="SOURCE", nargs="?", type=Path,
         help="folder of KanjiVG's SVG files (the installed package kanjivg)",
@@ -119,7 +113,9 @@ def _add_kanjivg(formats: Any) -> None:
 
 
 def _add_npz(formats: Any) -> None:
-    parser = _add(formats, "npz", "your own data as numpy arrays in one file", NPZ_EPILOG)
+    parser = add_command(
+        formats, "npz", "your own data as numpy arrays in one file", epilog=NPZ_EPILOG
+    )
     parser.add_argument("source", metavar="SOURCE", type=Path, help="file made by numpy.savez")
     _add_common(parser, _read_npz)
 
