@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mapreduce_rnn.config import Field, TrainConfig, fields, fixed_options
+from mapreduce_rnn.config import DeviceConfig, Field, TrainConfig, fields, fixed_options
 from mapreduce_rnn.errors import UsageError
 
 if TYPE_CHECKING:
@@ -80,6 +80,28 @@ def check_given(before: TrainConfig, now: TrainConfig, *, allowed: bool) -> None
             raise UsageError(
                 f"{what} the result of this run ({values}): start a new one, or add --allow-changes"
             )
+
+
+def devices_to_go_on(before: DeviceConfig, changes: Options) -> DeviceConfig:
+    """The devices of a run that goes on, before ``changes``: none, for they may differ.
+
+    Where time is simulated they stay: a sum of real and simulated seconds is neither.
+
+    Raises:
+        UsageError: ``changes`` would make it one.
+    """
+    named = [f for f in fields() if f.section == "devices" and f.name in changes]
+    if before.simulate and named:
+        raise UsageError(
+            f"--resume: this run counts the time of {before.simulated} simulated devices, which "
+            f"stay the same: leave out {named[0].flag}"
+        )
+    if changes.get("simulate"):
+        raise UsageError(
+            "--resume: this run has counted real time so far, --simulate would add another kind: "
+            "start a new run"
+        )
+    return before if before.simulate else DeviceConfig()
 
 
 def carry_over(

@@ -352,6 +352,20 @@ class DeviceConfig:
         metavar="DIR",
         decides_result=False,
     )
+    simulate: bool = _option(
+        False,
+        "run the map tasks of --gpus N or --cpu-workers N on fewer devices (one CPU worker), each "
+        "task alone, and count the time that N devices would take; same model as on N",
+        "time is what it took",
+        decides_result=False,
+    )
+
+    @property
+    def simulated(self) -> int | None:
+        """Devices whose time is counted though they are not there; None: it is real time."""
+        if not self.simulate:
+            return None
+        return self.cpu_workers or int(self.gpus or 0)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mapreduce_rnn import checkpoint, runstate, visits
+from mapreduce_rnn import checkpoint, runstate, simulate, visits
 from mapreduce_rnn.config import TrainConfig, fixed_options
 from mapreduce_rnn.data.shard import epoch_shards
 from mapreduce_rnn.data.store import Store
@@ -60,11 +60,6 @@ class Clock:
     validation: float = 0.0
     checkpoint: float = 0.0
 
-    @property
-    def training(self) -> float:
-        """What counts as training time: all but validation."""
-        return self.map + self.reduce + self.checkpoint
-
 
 class Master:
     """Carries a run from one whole round to the next."""
@@ -89,6 +84,7 @@ class Master:
         self._events = events
         self._console = console
         self._elapsed = elapsed  # training seconds of earlier rounds, over all sessions
+        self._simulated = plan.config.devices.simulated
         self._rule = make_rule(plan.config.mapreduce)
         self._steps = self._steps_done = 0  # of the epoch, for the bar
         self._saved_round = -1
@@ -120,7 +116,8 @@ class Master:
         return state, reason
 
     def _stop_reason(self, state: RunState, started: float) -> str | None:
-        seconds = time.monotonic() - started
+        real = time.monotonic() - started
+        seconds = real if self._simulated is None else self._elapsed
         return runstate.stop_reason(state, self._plan.config.stop, seconds)
 
     def _round(self, before: RunState) -> RunState:
@@ -264,18 +261,29 @@ class Master:
     def _log_round(
         self, number: int, clock: Clock, done: Mapping[TaskKey, Done], entry: dict[str, Any]
     ) -> None:
-        """Tell times to events.jsonl."""
-        self._elapsed += clock.training
+        """Tell times to events.jsonl; what counts as training time is all but validation."""
+        map_seconds, told = clock.map, {}
+        if self._simulated is not None:
+            map_seconds = self._simulated_map(clock, done)
+            told = {"simulated": {"devices": self._simulated, "map_seconds": map_seconds}}
+        self._elapsed += map_seconds + clock.reduce + clock.checkpoint
         self._events.write(
             {
                 "event": "round",
                 "time": time.time(),
                 "round": number,
                 "elapsed": self._elapsed,
+                **told,
                 **{f"{name}_seconds": spent for name, spent in dataclasses.asdict(clock).items()},
                 "tasks": [_timeline(key, d) for key, d in done.items()],
             }
         )
+
+    def _simulated_map(self, clock: Clock, done: Mapping[TaskKey, Done]) -> float:
+        assert self._simulated is not None
+        tasks = [done[key] for key in sorted(done) if isinstance(done[key].result, MapResult)]
+        timed = [simulate.Timed(d.sent, d.received, d.result.seconds) for d in tasks]
+        return simulate.map_seconds(clock.map, timed, self._simulated)
 
     def _end_on_console(self, state: RunState, entry: dict[str, Any]) -> None:
         """A line where an epoch ends or something was validated; else the bar goes on."""
@@ -289,6 +297,7 @@ class Master:
                 train_loss=entry["train_loss"],
                 validation_loss=validation["loss"],
                 label_error=validation["label_error"],
+                simulated=None if self._simulated is None else self._elapsed,
             )
         )
 

@@ -7,6 +7,7 @@ go plain lines only: no carriage return, no escape code, one line a round. No li
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import threading
@@ -66,6 +67,7 @@ class RoundLine:
     train_loss: float | None
     validation_loss: float | None
     label_error: float | None
+    simulated: float | None = None  # training seconds so far, where they are simulated
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ class EndSummary:
     run_dir: Path
     files: Sequence[str]  # inside the run folder: "model.safetensors (best)", "report.html", ...
     resume: Sequence[str]  # the command that goes on, as an argument list
+    simulated: str | None = None  # "2 min on 6 CPU workers"; None: no time was simulated
 
 
 class Console:
@@ -100,6 +103,7 @@ class Console:
         self._total: int | None = None
         self._round = self._steps = self._done = 0
         self._pace: list[float] = []  # seconds of the last rounds, without the present one
+        self._simulated = 0.0  # training seconds, where they are simulated
 
     def start(self, summary: StartSummary) -> None:
         """Say what is going to run."""
@@ -138,8 +142,9 @@ class Console:
         self._say([_COLUMNS.format(
             self._of_total(), line.epoch, number(line.train_loss), number(line.validation_loss),
             f"{percent(line.label_error)} / {percent(self._constant)}", f"{seconds:.1f}",
-            duration(self._time_left(pace)),
+            duration(self._time_left(pace, line.simulated)),
         )])  # fmt: skip
+        self._simulated = line.simulated or 0.0
 
     def note(self, text: str) -> None:
         """Say something outside the order: a lost worker, a resumed checkpoint."""
@@ -157,8 +162,12 @@ class Console:
     def _of_total(self) -> str:
         return f"{self._round}" if self._total is None else f"{self._round}/{self._total}"
 
-    def _time_left(self, pace: float) -> float | None:
-        budget = self._max_seconds - (self._clock() - self._begun)
+    def _time_left(self, pace: float, simulated: float | None) -> float | None:
+        if simulated is None:
+            budget = self._max_seconds - (self._clock() - self._begun)
+        else:  # the limit is in simulated seconds, the answer in real ones
+            a_round = simulated - self._simulated
+            budget = (self._max_seconds - simulated) / a_round * pace if a_round else math.inf
         if self._total is not None:
             budget = min(budget, (self._total - self._round) * pace)
         return max(0.0, budget)
@@ -216,6 +225,7 @@ def end_lines(summary: EndSummary, constant: float | None) -> list[str]:
     )  # fmt: skip
     return [
         *item("ended", f"{summary.reason}, {duration(summary.seconds)} in all"),
+        *(item("simulated", f"{summary.simulated} of training") if summary.simulated else []),
         *item("best", best),
         *item("verdict", verdict(summary.best_label_error, constant).text),
         *_where(summary.run_dir),

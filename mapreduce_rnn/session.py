@@ -23,13 +23,8 @@ import numpy as np
 
 import mapreduce_rnn
 from mapreduce_rnn import checkpoint, machine, runfolder, runlog, warmstart
-from mapreduce_rnn.changes import check_given
-from mapreduce_rnn.config import (
-    DeviceConfig,
-    TrainConfig,
-    override,
-    to_dict,
-)
+from mapreduce_rnn.changes import check_given, devices_to_go_on
+from mapreduce_rnn.config import TrainConfig, override, to_dict
 from mapreduce_rnn.data.store import Store
 from mapreduce_rnn.errors import (
     CheckpointError,
@@ -177,10 +172,9 @@ def resume(
 def _changed(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig:
     """The options of a run that goes on with ``changes``.
 
-    Devices may differ from session to session: the result does not depend on them. Another reduce
-    rule does not have the options of the run's.
+    Another reduce rule does not have the options of the run's.
     """
-    config = dataclasses.replace(config, devices=DeviceConfig())
+    config = dataclasses.replace(config, devices=devices_to_go_on(config.devices, changes))
     if changes.get("reduce", config.mapreduce.reduce) != config.mapreduce.reduce:
         changes = {"reduce_option": (), **changes}
     return override(config, changes, "--resume")
@@ -236,7 +230,8 @@ def _resolve(config: TrainConfig, console: Console) -> tuple[tuple[Place, ...], 
     warning = devices.thread_warning(threads, len(places), cores) if here else None
     if warning:
         console.note(warning)
-    config = resolve_config(config, slots=len(places), threads=threads, device=kind)
+    slots = config.devices.simulated or len(places)
+    config = resolve_config(config, slots=slots, threads=threads, device=kind)
     slots = config.mapreduce.map_tasks or 0
     if slots < len(places):
         console.note(
@@ -457,6 +452,7 @@ class _Session:
                 cpu=machine.cpu(),
                 devices=[place.device for place in self._places],
                 workers=len(self._places),
+                simulated_devices=self._config.devices.simulated,
             )
         )
 
@@ -496,8 +492,12 @@ class _Session:
             self._console.note(f"no report could be drawn: see {self._run_dir / 'master.log'}")
         signals.check()
         self._console.end(
-            end_summary(plan, state, reason, seconds, self._run_dir, report=drawn is not None)
-        )
+            end_summary(
+                plan, state, reason, seconds, self._run_dir,
+                elapsed=_elapsed(self._run_dir / EVENTS, state.round),
+                places=self._places, report=drawn is not None,
+            )
+        )  # fmt: skip
 
     def _write_examples(self, plan: Plan, state: RunState) -> None:
         """The report does without them: when the store is gone by now, say."""

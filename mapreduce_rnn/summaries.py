@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mapreduce_rnn import checkpoint
+from mapreduce_rnn.config import DeviceConfig
 from mapreduce_rnn.data.store import Store
 from mapreduce_rnn.launch.base import Place
 from mapreduce_rnn.plan import Plan
 from mapreduce_rnn.progress import EndSummary, StartSummary
 from mapreduce_rnn.runfolder import BEST_MODEL, METRICS
 from mapreduce_rnn.runstate import RunState, planned_end
-from mapreduce_rnn.text import counted, network
+from mapreduce_rnn.text import counted, duration, network
 
 
 def start_summary(
@@ -35,7 +36,7 @@ def start_summary(
         train_sequences=len(plan.train.indices),
         validation_sequences=len(plan.validation.indices),
         infeasible=plan.train.infeasible + plan.validation.infeasible,
-        devices=describe_places(places, remote=config.devices.listen is not None),
+        devices=_devices(config.devices, places),
         threads=config.run.threads,
         slots=plan.slots,
         model=network(
@@ -52,6 +53,18 @@ def start_summary(
     )
 
 
+def _devices(config: DeviceConfig, places: Sequence[Place]) -> str:
+    devices = describe_places(places, remote=config.listen is not None)
+    if config.simulated is None:
+        return devices
+    return f"{devices} for {_simulated_devices(config, places)}"
+
+
+def _simulated_devices(config: DeviceConfig, places: Sequence[Place]) -> str:
+    kind = "CPU" if places[0].kind == "cpu" else "GPU"
+    return counted(config.simulated or 0, f"simulated {kind} worker")
+
+
 def describe_places(places: Sequence[Place], *, remote: bool = False) -> str:
     """ "2 CPU workers", or the GPUs by their tokens, which of remote ones only they know."""
     if remote:
@@ -64,13 +77,22 @@ def describe_places(places: Sequence[Place], *, remote: bool = False) -> str:
 
 
 def end_summary(
-    plan: Plan, state: RunState, reason: str, seconds: float, run_dir: Path, *, report: bool
+    plan: Plan,
+    state: RunState,
+    reason: str,
+    seconds: float,
+    run_dir: Path,
+    *,
+    elapsed: float,
+    places: Sequence[Place],
+    report: bool,
 ) -> EndSummary:
     """How a run ended, and where everything lies.
 
     Args:
         reason: why it stopped, in words.
         seconds: of this session, start-up and validation included.
+        elapsed: training seconds over all sessions.
         report: whether report.html was written.
     """
     best = state.best
@@ -83,7 +105,9 @@ def end_summary(
         run_dir=run_dir,
         files=_files(best is not None, state.round, report),
         resume=_resume_command(run_dir, state, plan),
-    )
+        simulated=None if plan.config.devices.simulated is None else
+        f"{duration(elapsed)} on {_simulated_devices(plan.config.devices, places)}",
+    )  # fmt: skip
 
 
 def _files(best: bool, last_round: int, report: bool) -> list[str]:

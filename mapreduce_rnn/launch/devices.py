@@ -46,17 +46,21 @@ def resolve_places(
             without a number of workers.
     """
     _check_exclusive(config)
+    if config.simulate:
+        _check_simulated(config)
     if config.listen is not None:
         return _remote_places(config)
     if config.keys is not None:
         raise UsageError("--keys says who may connect to --listen ADDRESS: give both or none")
-    if config.cpu_workers is not None:
-        return (Place("cpu"),) * config.cpu_workers
+    if config.cpu_workers is not None:  # two at a time would share what one has alone
+        return (Place("cpu"),) * (1 if config.simulate else config.cpu_workers)
     visible = visible_tokens(environ.get(VISIBLE), count_gpus())
     if config.devices:
         tokens = _chosen(config.devices, visible, environ.get(VISIBLE))
     elif config.gpus is not None:
-        tokens = _first(config.gpus, visible, environ.get(VISIBLE))
+        fewer = config.simulate and visible
+        wanted = str(min(int(config.gpus), len(visible))) if fewer else config.gpus
+        tokens = _first(wanted, visible, environ.get(VISIBLE))
     else:
         tokens = visible
     if tokens:
@@ -148,6 +152,16 @@ def _check_exclusive(config: DeviceConfig) -> None:
     ]
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} exclude each other: give one of them")
+
+
+def _check_simulated(config: DeviceConfig) -> None:
+    if config.listen is not None:
+        raise UsageError("--simulate times tasks on devices of this machine: leave out --listen")
+    if config.cpu_workers is None and not _COUNT.fullmatch(config.gpus or ""):
+        raise UsageError(
+            "--simulate: the time of how many devices? Give --gpus N or --cpu-workers N with a "
+            f"number{'' if config.gpus is None else f', not --gpus {config.gpus}'}"
+        )
 
 
 def _remote_places(config: DeviceConfig) -> tuple[Place, ...]:
