@@ -7,6 +7,7 @@ leaves in the run folder is what a run with real workers leaves, byte for byte.
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -127,11 +128,14 @@ class InProcessPool:
         self._context = make_context(config, Store.open(self._store), device)
 
     def run(self, tasks: Iterable[AnyTask], on_steps: Callable[[int], None]) -> dict[TaskKey, Done]:
-        answers = [self._answer(task) for task in reversed(list(tasks))]
-        return {answer.key: Done(answer, place=0, sent=0.0, received=0.0) for answer in answers}
+        began = time.monotonic()
+        done = [self._done(task, began) for task in reversed(list(tasks))]
+        return {one.result.key: one for one in done}
 
-    def _answer(self, task: AnyTask) -> AnyResult:
-        return _sent(self._compute(self._context, _sent(task)))
+    def _done(self, task: AnyTask, began: float) -> Done:
+        sent = time.monotonic() - began
+        answer = _sent(self._compute(self._context, _sent(task)))
+        return Done(answer, place=0, sent=sent, received=time.monotonic() - began)
 
 
 def _sent(message: Any) -> Any:
