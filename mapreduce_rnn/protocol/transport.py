@@ -203,10 +203,11 @@ class MasterSocket:
         identity, body = bytes(frames[0]), frames[1:]
         worker = identity.decode(errors="backslashreplace")
         try:
+            _check_name(worker)
             message = decode(body, self._run_id, self.max_bytes)
             self._put(worker, message, held_bytes(body, message))
         except DecodeError as error:
-            self._rejections.add(f"worker {_printable(worker)}", error)
+            self._rejections.add(f"worker {_spelt(worker)}", error)
             return
         self._peers.add(identity)
 
@@ -511,9 +512,14 @@ def _frame_of(data: Frame) -> zmq.Frame | None:
     return frame if isinstance(frame, zmq.Frame) and len(frame) == len(data) else None
 
 
-def _printable(name: str) -> str:
-    """A peer's name for a line of a log, which nobody shall be able to break."""
-    return name if name.isprintable() else repr(name)
+def _check_name(worker: str) -> None:
+    """Names go into lines of a log, which nobody shall be able to break."""
+    if not worker.isprintable():
+        raise DecodeError(Fault.MALFORMED, "a name that cannot be printed")
+
+
+def _spelt(worker: str) -> str:
+    return worker if worker.isprintable() else ascii(worker)
 
 
 def _received(frame: zmq.Frame) -> Frame:
