@@ -31,6 +31,7 @@ from mapreduce_rnn.protocol.transport import WorkerChannel
 LIMIT = 1 << 20  # bytes of a message, or a little more: the models here are small
 TIMES = 3  # that everything is sent
 NESTED = b"\x91" * 1000 + b"\x90"
+BOMB = zlib.compress(bytes(30_000_000))
 
 
 class Hostile(WorkerChannel):
@@ -85,7 +86,7 @@ def broken(message: AnyResult, run_id: str) -> Iterator[list[bytes]]:
     yield headed(version + 1, run, kind, fields, table)
     yield headed(version, "another", kind, fields, table)
     yield headed(version, run, "Backdoor", fields, table)
-    yield headed(version, run, kind, fields, zlib.compress(bytes(30_000_000)))
+    yield headed(version, run, kind, fields, BOMB)
     for name, value in (("round", -1), ("attempt", 2**64 - 1), ("seconds", math.nan), ("slot", "")):
         yield headed(PROTOCOL, run, kind, {**fields, name: value}, table)
 

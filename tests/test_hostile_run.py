@@ -28,7 +28,7 @@ from runs_real import result_bytes
 from smalltask import SmallTask
 
 OPTIONS = inprocess.TINY | {
-    "map_tasks": 4, "epochs": 3, "units": 4, "cpu_workers": 2, "optimizer_state": "keep",
+    "map_tasks": 4, "epochs": 2, "units": 4, "cpu_workers": 2, "optimizer_state": "keep",
     "dropout": 0.0,  # the workers are threads here, and torch's random numbers are the process's
 }  # fmt: skip
 CHANNELS = (Hostile, WorkerChannel)

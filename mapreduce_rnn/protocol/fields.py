@@ -57,11 +57,11 @@ def _conforms(value: Any, hint: Any) -> bool:
     if origin in (typing.Union, types.UnionType):
         return any(_conforms(value, option) for option in typing.get_args(hint))
     expected = dict if origin is Mapping else hint
-    return type(value) is expected and (expected not in (int, float) or _counts(value))
+    return type(value) is expected and _is_possible(value)
 
 
-def _counts(value: float) -> bool:
-    return math.isfinite(value) and 0 <= value < 2**63
+def _is_possible(value: Any) -> bool:
+    return not isinstance(value, int | float) or (math.isfinite(value) and 0 <= value < 2**63)
 
 
 def _check_plain(value: Any, where: str, depth: int) -> None:

@@ -78,7 +78,7 @@ def held_bytes(frames: Frames, message: Message) -> int:
     A message of few bytes may take many: its header holds objects, its table is compressed.
     """
     arrays = getattr(message, "arrays", {})
-    named = sum(ARRAY_BYTES + 4 * len(name) + array.nbytes for name, array in arrays.items())
+    named: int = sum(ARRAY_BYTES + 4 * len(name) + array.nbytes for name, array in arrays.items())
     return HEADER_GROWTH * len(frames[0]) + named
 
 
