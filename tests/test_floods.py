@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import zmq
 
+from mapreduce_rnn.protocol import transport
 from mapreduce_rnn.protocol.codec import MOST_ARRAYS, DecodeError, Fault, decode, encode
 from mapreduce_rnn.protocol.inbox import Rejections, Shares, held_bytes
-from mapreduce_rnn.protocol.messages import PROTOCOL, Hello, MapResult, Setup
+from mapreduce_rnn.protocol.messages import PROTOCOL, Hello, MapResult, MapTask, Setup
 from mapreduce_rnn.protocol.oddities import MOST_TOLD_APART, OTHERS, Oddities
 from mapreduce_rnn.protocol.transport import GUESTS_BYTES, RECEIVED_MESSAGES, MasterSocket
 
@@ -111,6 +112,28 @@ def test_a_message_of_very_many_frames_is_refused_and_takes_no_lasting_memory(
     assert [type(message) for _, message in master.receive(PATIENCE)] == [MapResult]
     assert master.rejected == {("worker bad", Fault.OVERSIZED): 2}
     assert caplog.text.count(f"more than {MOST_ARRAYS} arrays") == 1
+
+
+def test_what_a_peer_does_not_read_is_bounded_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transport, "UNREAD_MESSAGES", 5)
+    task = MapTask(1, 0, 1, 1, arrays={"w": np.zeros(1 << 17)})
+    with (
+        MasterSocket(RUN) as master,
+        zmq.Context() as context,
+        context.socket(zmq.DEALER) as peer,
+    ):
+        peer.linger, peer.rcvhwm, peer.routing_id = 0, 1, b"bad"
+        peer.connect(master.address)
+        peer.send_multipart(encode(Hello("1", "cpu", 1), RUN))
+        assert master.receive(PATIENCE)
+        sent = 0
+        while master.send("bad", task):
+            sent += 1
+            assert sent < 100
+        assert sent >= 5
+        assert not master.send("nobody", task)
 
 
 def test_a_name_that_breaks_lines_is_refused_and_spelt_out(
