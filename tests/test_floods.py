@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgpack
@@ -13,8 +14,10 @@ import numpy as np
 import pytest
 import zmq
 
+from mapreduce_rnn.keys import MasterKeys
 from mapreduce_rnn.protocol import transport
 from mapreduce_rnn.protocol.codec import MOST_ARRAYS, DecodeError, Fault, decode, encode
+from mapreduce_rnn.protocol.curve import Door, make_pair
 from mapreduce_rnn.protocol.inbox import Rejections, Shares, held_bytes
 from mapreduce_rnn.protocol.messages import PROTOCOL, Hello, MapResult, MapTask, Setup
 from mapreduce_rnn.protocol.oddities import MOST_TOLD_APART, OTHERS, Oddities
@@ -23,25 +26,38 @@ from mapreduce_rnn.protocol.transport import GUESTS_BYTES, RECEIVED_MESSAGES, Ma
 RUN = "run-1"
 PATIENCE = 20.0
 LIMIT = 4 << 20  # bytes of a message
-FLOOD = 100  # messages of that size
+FLOOD = 80  # messages of that size
+MASTER, LISTED = make_pair(), make_pair()
+KEYS = MasterKeys(MASTER, {LISTED.public: "lab"})
 SLACK = 32 << 20  # bytes of memory that come and go
 
 
 @pytest.fixture
 def master() -> Iterator[MasterSocket]:
-    with MasterSocket(RUN, heartbeat_seconds=0.05, max_bytes=LIMIT) as socket:
+    door = Door("tcp://127.0.0.1:*", KEYS)
+    with MasterSocket(RUN, door=door, heartbeat_seconds=0.05) as socket:
+        socket.open(LIMIT)
+        yield socket
+
+
+@contextmanager
+def connected(master: MasterSocket, name: bytes) -> Iterator[zmq.Socket[bytes]]:
+    """A listed peer with no more than a message of its own in memory: it sends what is taken."""
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.linger, socket.sndhwm, socket.routing_id = 0, 1, name
+        socket.sndtimeo = round(1000 * PATIENCE)
+        socket.curve_publickey, socket.curve_secretkey = (
+            LISTED.public.encode(),
+            LISTED.secret.encode(),
+        )
+        socket.curve_serverkey = MASTER.public.encode()
+        socket.connect(master.address)
         yield socket
 
 
 @pytest.fixture
 def peer(master: MasterSocket) -> Iterator[zmq.Socket[bytes]]:
-    """With no more than a message of its own in memory: it sends what the master takes."""
-    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
-        socket.linger = 0
-        socket.sndhwm = 1
-        socket.sndtimeo = round(1000 * PATIENCE)
-        socket.routing_id = b"bad"
-        socket.connect(master.address)
+    with connected(master, b"bad") as socket:
         yield socket
 
 
@@ -86,10 +102,7 @@ def test_what_waits_while_the_master_is_busy_is_bounded_by_the_stated_bytes(
 def test_a_guest_that_floods_takes_nothing_from_a_worker(
     master: MasterSocket, peer: zmq.Socket[bytes]
 ) -> None:
-    with zmq.Context() as context, context.socket(zmq.DEALER) as worker:
-        worker.linger = 0
-        worker.routing_id = b"good"
-        worker.connect(master.address)
+    with connected(master, b"good") as worker:
         worker.send_multipart(encode(Hello("1", "cpu", 1), RUN))
         assert master.receive(PATIENCE)
         assert master.send("good", Setup({}, ""))
@@ -139,10 +152,7 @@ def test_what_a_peer_does_not_read_is_bounded_too(
 def test_a_name_that_breaks_lines_is_refused_and_spelt_out(
     master: MasterSocket, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with zmq.Context() as context, context.socket(zmq.DEALER) as peer:
-        peer.linger = 0
-        peer.routing_id = b"0.1\nWARNING all is lost"
-        peer.connect(master.address)
+    with connected(master, b"0.1\nWARNING all is lost") as peer:
         peer.send_multipart(encode(Hello("1", "cpu", 1), RUN))
         until(lambda: master.rejected)
     assert master.receive(0.0) == []

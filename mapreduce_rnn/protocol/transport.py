@@ -9,7 +9,7 @@ that. Queues have limits that only those meet who send what nobody asked for, or
 waits in the master, with M bytes the limit of a message (:attr:`MasterSocket.max_bytes`), is
 
     2 M for every worker that the master speaks to, max(M, GUESTS_BYTES) for all others together,
-    RECEIVED_MESSAGES + 1 messages in libzmq for every connection.
+    RECEIVED_MESSAGES + 1 messages in libzmq for every connection over TCP.
 
 What does not fit in is dropped, counted and logged. One limit is not to be had: libzmq takes any
 number of frames for one message, and keeps them until the last one has come. Who has a key can
@@ -66,7 +66,8 @@ LINGER_SECONDS = 1.0  # for the last messages of an end that closes
 CALL_SECONDS = 60.0  # for the socket's thread to do what it is asked; a moment, usually
 MESSAGES_AT_ONCE = 100  # received between two looks at what else the thread has to do
 SMALL_BYTES = 64 * 1024  # received frames below this are copied: many share one buffer
-RECEIVED_MESSAGES = 4  # of a peer, that libzmq holds before it reads no more from its connection
+RECEIVED_MESSAGES = 16  # of a peer, that libzmq holds for the thread; what is on the way to a full
+# queue when a connection ends is lost, so there is room for all that a worker says as it leaves
 UNREAD_MESSAGES = 10_000  # to a worker, after which it counts as gone: hours of Alive
 GUESTS_BYTES = 64 << 20  # of messages from all whom the master does not speak to: Hello, mostly
 MOST_FRAMES = MOST_ARRAYS + 3  # identity, header, and one by which it is seen that there are more
@@ -190,11 +191,11 @@ class MasterSocket:
 
     def attach(self, socket: zmq.Socket[bytes]) -> Handlers:
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # without it a message to nobody just vanishes
-        socket.setsockopt(zmq.RCVHWM, RECEIVED_MESSAGES)
         socket.setsockopt(zmq.SNDHWM, UNREAD_MESSAGES)
         if self._door is None:
             socket.bind(self.address)
             return {}
+        socket.setsockopt(zmq.RCVHWM, RECEIVED_MESSAGES)
         self._gate = Gate(socket, self._door.keys)
         self.refused = self._gate.refused
         return self._gate.handlers
