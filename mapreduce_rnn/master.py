@@ -351,9 +351,9 @@ def _map_results(done: Mapping[TaskKey, Done]) -> list[MapResult]:
 
 
 def _learning_rate(done: Mapping[TaskKey, Done]) -> float:
-    """Of the last step of the lowest slot that had one."""
+    """Of the last step of the lowest slot that had one; 0 without any, for the rule to refuse."""
     statistics = [result.statistics for result in _map_results(done)]
-    return next(float(s["learning_rate"]) for s in statistics if s["steps"])
+    return next((float(s["learning_rate"]) for s in statistics if s["steps"]), 0.0)
 
 
 def _metrics(

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from mapreduce_rnn import rounds
+from mapreduce_rnn.answers import misfit
 from mapreduce_rnn.config import WorkerConfig
 from mapreduce_rnn.errors import TrainingFailed
 from mapreduce_rnn.launch.base import Launcher, Unfit
@@ -32,6 +33,7 @@ from mapreduce_rnn.protocol.messages import (
     TaskFailed,
     TaskKey,
 )
+from mapreduce_rnn.protocol.oddities import Oddities
 from mapreduce_rnn.protocol.transport import MasterSocket, share
 
 log = logging.getLogger(__name__)
@@ -71,7 +73,7 @@ class Pool:
         self._on_worker = on_worker
         self._setup: Setup | None = None
         self._greeted: set[str] = set()  # workers whose Hello was answered
-        self._told: set[str] = set()  # workers without a place that the log speaks of
+        self._oddities = Oddities()
         self._names: dict[int, str] = {}  # place -> the name its current process has on the socket
         self._pulses: dict[int, Pulse] = {}
         self._limits = Limits(options.silence_seconds, options.hang_seconds)
@@ -169,6 +171,8 @@ class Pool:
             case Hello():  # of a remote worker it comes again until it is answered
                 if name not in self._greeted:
                     self._greet(place, name, message)
+            case Ready() if place in self._state.idle or place in self._state.running:
+                self._odd(name, "ready although it was", "ignored")
             case Ready():
                 self._on_worker(place=place, what="ready")
                 if message.notes:
@@ -178,8 +182,7 @@ class Pool:
                 self._pulses[place] = pulse.beat(message.steps, message.slowest, now)
                 phase.progress(place, message.steps)
             case MapResult() | ScoreResult() | ProbeResult():
-                phase.candidate = message
-                self._event(rounds.Answered(place, message.key, message.attempt), phase)
+                self._event(self._looked_at(place, name, message, phase), phase)
             case TaskFailed(kind=None) if self._launcher.remote:
                 self._refuse(name, "it cannot go on")
                 self._launcher.stop(place)
@@ -189,7 +192,26 @@ class Pool:
             case TaskFailed():
                 self._event(_raised(place, message), phase)
             case _:
-                log.warning("worker %d sent a %s: ignored", place, type(message).__name__)
+                self._odd(name, f"a {type(message).__name__}", "ignored")
+
+    def _looked_at(
+        self, place: int, name: str, answer: AnyResult, phase: _Phase
+    ) -> rounds.Answered | rounds.Raised:
+        """A malformed answer is a task that raised: it runs once more, elsewhere if it can."""
+        task = phase.tasks.get(answer.key)
+        wrong = misfit(task, answer) if task is not None else None
+        if wrong is not None:
+            self._odd(name, "a malformed answer", wrong)
+            told = f"the answer of worker {place} is malformed: {wrong}"
+            return rounds.Raised(place, answer.key, answer.attempt, told)
+        phase.candidate = answer
+        return rounds.Answered(place, answer.key, answer.attempt)
+
+    def _odd(self, name: str, kind: str, told: str) -> None:
+        """Log what a worker should not have sent, once per worker and kind."""
+        who = self._oddities.add(name, kind)
+        if who is not None:
+            log.warning("from worker %s: %s: %s; more like it are only counted", who, kind, told)
 
     def _unknown(self, name: str, message: Message, phase: _Phase) -> None:
         """A worker that came by itself, or what one that was given up still sends."""
@@ -198,7 +220,7 @@ class Pool:
         elif self._launcher.remote:
             self._refuse(name, "it was given up, silent or hung: start it again")
         else:
-            log.warning("a %s of worker %s, which is gone: ignored", type(message).__name__, name)
+            self._odd(name, f"a {type(message).__name__}", "it is gone: ignored")
 
     def _admit(self, name: str, hello: Hello, phase: _Phase) -> None:
         """Without a place for it a worker stays connected and asks again."""
@@ -210,16 +232,14 @@ class Pool:
         if place is not None:
             self._seat(place, name)
             self._handle(name, hello, phase)
-        elif name not in self._told:
-            self._told.add(name)
-            log.info("worker %s has no place: it waits for one", name)
+        elif (who := self._oddities.add(name, "without a place")) is not None:
+            log.info("worker %s has no place: it waits for one", who)
 
     def _refuse(self, name: str, reason: str) -> None:
         self._socket.send(name, Refused(reason))
-        if name not in self._told:
-            self._told.add(name)
-            log.warning("worker %s is refused: %s", name, reason)
-            self._on_worker(what="refused", name=name, reason=reason)
+        if (who := self._oddities.add(name, "refused")) is not None:
+            log.warning("worker %s is refused: %s", who, reason)
+            self._on_worker(what="refused", name=who, reason=reason)
 
     def _event(self, event: rounds.Event, phase: _Phase) -> None:
         self._state, actions = rounds.step(self._state, event)
@@ -233,10 +253,11 @@ class Pool:
                 case rounds.Accept(place, key):
                     phase.accept(place, key)
                 case rounds.Discard(place, key, reason):
-                    log.warning(
-                        "discarded an answer of worker %d to %s: %s",
-                        place, rounds.describe(key), reason,
-                    )  # fmt: skip
+                    self._odd(
+                        self._names[place],
+                        reason,
+                        f"discarded its answer to {rounds.describe(key)}",
+                    )
                 case rounds.SetUp(place):
                     self._tell_setup(self._names[place])
                 case rounds.Restart(place):
@@ -265,7 +286,7 @@ class Pool:
     def _lose(self, place: int, reason: str, phase: _Phase) -> None:
         log.warning("worker %d is gone: %s", place, reason)
         self._on_worker(place=place, what="lost", reason=reason)
-        self._names.pop(place, None)  # none, where a remote worker was awaited in vain
+        self._greeted.discard(self._names.pop(place, ""))  # a place may be awaited in vain
         self._pulses.pop(place, None)
         self._event(rounds.Lost(place, reason), phase)
 

@@ -27,7 +27,7 @@ FAILED_STARTS = 3
 """Starts in a row of workers that end before they are given a task: then their place is closed."""
 
 RAISED_TWICE = 2
-"""A task is pure: what raised on two workers raises on every one."""
+"""A task is pure: what failed on two workers fails on every one."""
 
 STRAGGLES = 2.0
 """Times the median of a phase's finished tasks, after which a running one gets a copy."""
@@ -62,7 +62,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class Raised:
-    """A task raised an exception in a worker."""
+    """A task raised an exception in a worker, or what it answered is malformed."""
 
     place: int
     key: TaskKey
@@ -260,7 +260,9 @@ def _raised(state: State, event: Raised) -> Step:
         return _too_late(state, event)
     where = (*state.raised.get(event.key, ()), event.place)
     if len(where) >= RAISED_TWICE:
-        return state, (Abort(f"{describe(event.key)} raised twice:\n{event.traceback}"),)
+        between = "\n" if "\n" in event.traceback else " "
+        told = f"{describe(event.key)} failed twice, the last time:{between}{event.traceback}"
+        return state, (Abort(told),)
     state = replace(state, raised={**state.raised, event.key: where})
     return _assign(_requeue(_free(state, event.place), event.key))
 

@@ -24,8 +24,8 @@ TOLD = {
     Fault.SLOW: r"",
     Fault.DISK_FULL: r"training of slot 1 in round 2: attempt 2",
     Fault.CORRUPT_ANSWER: r"malformed(.|\n)*worker \d is gone: hung: no step for",
-    Fault.DUPLICATE_ANSWER: r"discarded an answer of worker \d to training of slot 1 in round 2",
-    Fault.LATE_ANSWER: r"discarded an answer of worker \d to training of slot 1 in round 1",
+    Fault.DUPLICATE_ANSWER: r"discarded its answer to training of slot 1 in round 2",
+    Fault.LATE_ANSWER: r"discarded its answer to training of slot 1 in round 1",
     Fault.NOT_FINITE_ANSWER: r"slot 1 left out: .*not finite",
 }
 """What master.log says, as a regular expression."""

@@ -39,6 +39,9 @@ from mapreduce_rnn.workers.remote import join
 TERMS = Terms("1", "sha", "cpu")
 HELLO = Hello("1", "cpu", 7, "sha")
 PROBE = make_probe({}, np.arange(3))
+NO_POINTS = {
+    "sizes": np.empty(0, np.int64), "lengths": np.empty(0, np.int64), "seconds": np.empty(0),
+}  # fmt: skip
 PATIENCE = 20.0
 
 
@@ -129,7 +132,7 @@ class Remote(MasterSocket):
 
     def answers(self, worker: str, message: Message) -> list[Message]:
         if isinstance(message, ProbeTask):
-            return [ProbeResult(0, 0, message.attempt, 0.1)]
+            return [ProbeResult(0, 0, message.attempt, 0.1, NO_POINTS)]
         if isinstance(message, Setup):
             return [TaskFailed(None, 0, 0, 0, "no GPU here") if worker == "broken" else Ready("")]
         return []

@@ -190,10 +190,13 @@ def test_a_worker_whose_master_is_killed_while_it_sends_ends_in_its_wait() -> No
             os.kill(child.pid, signal.SIGKILL)
             child.join(PATIENCE)
     began = time.monotonic()
-    with worker:
+
+    def answer() -> None:
         worker.send(MapResult(1, 0, 1, 1, {}, 0.0, {"w": np.zeros(8 << 20)}))
-        with pytest.raises(TrainingFailed, match="it has ended or cannot be reached"):
-            worker.receive(PATIENCE)
+        worker.receive(PATIENCE)
+
+    with worker, pytest.raises(TrainingFailed, match="it has ended or cannot be reached"):
+        answer()
     assert time.monotonic() - began < PATIENCE
 
 

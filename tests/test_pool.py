@@ -25,6 +25,9 @@ from mapreduce_rnn.protocol.messages import (
 from mapreduce_rnn.protocol.transport import MasterSocket
 
 PROBE = make_probe({}, np.arange(3))
+NO_POINTS = {
+    "sizes": np.empty(0, np.int64), "lengths": np.empty(0, np.int64), "seconds": np.empty(0),
+}  # fmt: skip
 OLD, NEW = Setup({"n": 1}, "sha"), Setup({"n": 2}, "sha")
 
 
@@ -102,7 +105,9 @@ class _Workers(MasterSocket, Launcher):
         elif isinstance(message, Setup):
             self.answers.append((worker, Ready(f"n = {message.config['n']}")))
         elif isinstance(message, ProbeTask):
-            self.answers.append((worker, ProbeResult(message.round, 0, message.attempt, 0.1)))
+            self.answers.append(
+                (worker, ProbeResult(message.round, 0, message.attempt, 0.1, NO_POINTS))
+            )
         return True
 
     def receive(self, timeout_seconds: float) -> list[tuple[str, Message]]:
@@ -189,7 +194,9 @@ def test_a_worker_that_hangs_after_a_stale_answer_is_no_idle_one() -> None:
     def replays(name: str, message: Message) -> bool:
         stuck = isinstance(message, ProbeTask) and (message.round, message.attempt) == (1, 1)
         if stuck:
-            workers.answers.append((name, ProbeResult(0, 0, 1, 0.1)))  # of the phase before
+            workers.answers.append(
+                (name, ProbeResult(0, 0, 1, 0.1, NO_POINTS))
+            )  # of the phase before
         return stuck
 
     workers = _Workers(stuck_at=replays)

@@ -125,7 +125,7 @@ def test_a_task_that_raises_twice_ends_the_run_with_its_traceback() -> None:
     _, actions = rounds.step(state, Raised(1, keys(1)[0], 2, "boom again"))
     (abort,) = actions
     assert isinstance(abort, Abort)
-    assert "slot 0 in round 1 raised twice" in abort.reason
+    assert "slot 0 in round 1 failed twice" in abort.reason
     assert "boom again" in abort.reason
 
 

@@ -32,6 +32,7 @@ NO_RUN = ""
 HEADER_BYTES = 64 * 1024
 TABLE_BYTES = 1024 * 1024  # decompressed; bounds what a small hostile header can grow to
 MAX_DIMENSIONS = 8
+MOST_ARRAYS = 1 << 16
 
 _DTYPES = {
     dtype.str: dtype
@@ -51,6 +52,7 @@ class Fault(StrEnum):
     OVERSIZED = "oversized"
     OTHER_VERSION = "of another protocol version"
     OTHER_RUN = "of another run"
+    FLOOD = "too much at once"
 
 
 class DecodeError(ProtocolError):
@@ -170,6 +172,8 @@ def raw(array: np.ndarray) -> memoryview:
 def _pack_table(arrays: Arrays) -> bytes:
     """The table of a message's arrays; empty without any."""
     rows = [[name, *_describe(name, array)] for name, array in arrays.items()]
+    if len(rows) > MOST_ARRAYS:
+        raise ProtocolError(f"{len(rows)} arrays, limit {MOST_ARRAYS}")
     table = _pack(rows, "arrays") if rows else b""
     if len(table) > TABLE_BYTES:
         raise ProtocolError(
@@ -250,6 +254,8 @@ def _check_size(frames: Frames, max_bytes: int | None, kind: str) -> None:
 def _check_received_size(frames: Frames, max_bytes: int | None) -> None:
     if not frames:
         raise _malformed("no frames")
+    if len(frames) > 1 + MOST_ARRAYS:
+        raise DecodeError(Fault.OVERSIZED, f"more than {MOST_ARRAYS} arrays")
     size = sum(map(len, frames))
     if max_bytes is not None and size > max_bytes:
         raise DecodeError(Fault.OVERSIZED, f"{size} bytes, limit {max_bytes}")

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,13 +23,13 @@ from zmq.utils.monitor import parse_monitor_message
 
 from mapreduce_rnn.errors import TrainingFailed, UsageError
 from mapreduce_rnn.keys import MasterKeys, Pair, WorkerKey
+from mapreduce_rnn.protocol.oddities import Oddities
 
 log = logging.getLogger(__name__)
 
 HANDSHAKE_SECONDS = 5.0  # three round trips; the shorter, the less a silent peer can hold
 PROBE_SECONDS = 10.0  # between two looks at a silent connection; three without an answer end it
 CURVE_BYTES = 128  # that encryption adds to a frame (33), and to spare
-MOST_PEERS = 1000  # strangers that are told apart: their number must not fill the memory
 
 _ZAP = "inproc://zeromq.zap.01"
 _DOMAIN = b"mapreduce-rnn"
@@ -80,7 +79,8 @@ class Gate:
     """
 
     def __init__(self, guarded: zmq.Socket[bytes], keys: MasterKeys) -> None:
-        self.refused: Counter[tuple[str, str]] = Counter()
+        self._oddities = Oddities()
+        self.refused = self._oddities.counts
         self._guarded = guarded
         self._allowed = keys.allowed
         _set_up_connections(guarded, keys.own)
@@ -133,12 +133,9 @@ class Gate:
         )
 
     def _note(self, peer: str, why: str) -> None:
-        known = (peer, why) in self.refused
-        if not known and len(self.refused) >= MOST_PEERS:
-            peer, why = "others", "too many to tell them apart"
-        self.refused[peer, why] += 1
-        if self.refused[peer, why] == 1:
-            log.warning("refused a connection from %s: %s; more are only counted", peer, why)
+        who = self._oddities.add(peer, why)
+        if who is not None:
+            log.warning("refused a connection from %s: %s; more are only counted", who, why)
 
 
 class Ticket:

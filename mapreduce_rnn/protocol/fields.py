@@ -4,11 +4,15 @@ Plain values are None, bool, int (-2^63 to 2^64 - 1), float, str, lists of them 
 with str keys: exactly what msgpack gives back unchanged. The sender refuses everything else
 (tuples, whole-number keys, NumPy scalars, ...) and names the key, so what arrives always has the
 values and the types that were sent.
+
+Numbers that are fields themselves count or measure something: none is negative, no int is beyond
+63 bits, every float is finite. What lies inside a dict is free to be anything here.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -42,7 +46,7 @@ def check_fields(kind: type[Any], fields: Mapping[str, Any]) -> None:
         where = f"{kind.__name__}.{name}"
         _check_plain(fields[name], where, MAX_DEPTH)
         if not _conforms(fields[name], hint):
-            raise ProtocolError(f"{where}: {brief(fields[name])} is not of its declared type")
+            raise ProtocolError(f"{where}: {brief(fields[name])} is no value for it")
 
 
 def _conforms(value: Any, hint: Any) -> bool:
@@ -53,7 +57,11 @@ def _conforms(value: Any, hint: Any) -> bool:
     if origin in (typing.Union, types.UnionType):
         return any(_conforms(value, option) for option in typing.get_args(hint))
     expected = dict if origin is Mapping else hint
-    return type(value) is expected
+    return type(value) is expected and _is_possible(value)
+
+
+def _is_possible(value: Any) -> bool:
+    return not isinstance(value, int | float) or (math.isfinite(value) and 0 <= value < 2**63)
 
 
 def _check_plain(value: Any, where: str, depth: int) -> None:

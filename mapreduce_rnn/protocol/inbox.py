@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import logging
 import queue
+import threading
 from collections import Counter
 from typing import Generic, TypeVar
 
-from mapreduce_rnn.protocol.codec import DecodeError, Fault
+from mapreduce_rnn.protocol.codec import DecodeError, Frames
+from mapreduce_rnn.protocol.messages import Message
+from mapreduce_rnn.protocol.oddities import Oddities
 
 log = logging.getLogger(__name__)
+
+HEADER_GROWTH = 72  # bytes that a byte of msgpack can become: an empty dict, and a pointer to it
+ARRAY_BYTES = 512  # of an array's objects besides its values and its name
 
 T = TypeVar("T")
 
@@ -20,6 +26,9 @@ class Inbox(Generic[T]):
     def __init__(self) -> None:
         self._items: queue.SimpleQueue[T | None] = queue.SimpleQueue()  # None: look at the error
         self._error: Exception | None = None
+
+    def __len__(self) -> int:
+        return self._items.qsize()
 
     def put(self, item: T) -> None:
         self._items.put(item)
@@ -40,13 +49,47 @@ class Inbox(Generic[T]):
         return item
 
 
+class Shares:
+    """Bytes that wait for the rest of the process, by whose share they are in; for two threads."""
+
+    def __init__(self) -> None:
+        self._bytes: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def add(self, owner: str, size: int, limit: int) -> bool:
+        """Whether ``size`` bytes fit into a share; the first message always does."""
+        with self._lock:
+            held = self._bytes[owner]
+            if held and held + size > limit:
+                return False
+            self._bytes[owner] = held + size
+        return True
+
+    def remove(self, owner: str, size: int) -> None:
+        with self._lock:
+            self._bytes[owner] -= size
+            if not self._bytes[owner]:
+                del self._bytes[owner]
+
+
+def held_bytes(frames: Frames, message: Message) -> int:
+    """Upper bound of the memory that a received message takes, in bytes.
+
+    A message of few bytes may take many: its header holds objects, its table is compressed.
+    """
+    arrays = getattr(message, "arrays", {})
+    named: int = sum(ARRAY_BYTES + 4 * len(name) + array.nbytes for name, array in arrays.items())
+    return HEADER_GROWTH * len(frames[0]) + named
+
+
 class Rejections:
     """Counts messages that were ignored, and logs the first of each fault and peer."""
 
     def __init__(self) -> None:
-        self.counts: Counter[tuple[str, Fault]] = Counter()
+        self._oddities = Oddities()
+        self.counts = self._oddities.counts
 
     def add(self, peer: str, error: DecodeError) -> None:
-        self.counts[peer, error.fault] += 1
-        if self.counts[peer, error.fault] == 1:
-            log.warning("ignored, from %s: %s; more like it are only counted", peer, error)
+        who = self._oddities.add(peer, error.fault)
+        if who is not None:
+            log.warning("ignored, from %s: %s; more like it are only counted", who, error)

@@ -4,8 +4,16 @@ The master has a ROUTER, every worker a DEALER, connected through a socket file 
 only the user can enter, or over TCP with keys (:mod:`mapreduce_rnn.protocol.curve`; these two
 modules are the only ones that import zmq). Each end has one thread that owns its socket and
 nothing else: it sends, receives and tells the other end every 2 seconds that this one is alive,
-also while the main thread computes. No queue has a limit that drops messages: what was sent
-arrives or the peer is gone, and both ends notice that.
+also while the main thread computes. What was sent arrives or the peer is gone, and both ends notice
+that. Queues have limits that only those meet who send what nobody asked for, or never read: what
+waits in the master, with M bytes the limit of a message (:attr:`MasterSocket.max_bytes`), is
+
+    2 M for every worker that the master speaks to, max(M, GUESTS_BYTES) for all others together,
+    RECEIVED_MESSAGES + 1 messages in libzmq for every connection over TCP.
+
+What does not fit in is dropped, counted and logged. One limit is not to be had: libzmq takes any
+number of frames for one message, and keeps them until the last one has come. Who has a key can
+fill the memory that way; a stranger cannot.
 
 A context belongs to one object of one process; nothing is made at import, so a fork inherits no
 socket that it would use.
@@ -28,8 +36,10 @@ import zmq
 from mapreduce_rnn.errors import TrainingFailed
 from mapreduce_rnn.keys import WorkerKey
 from mapreduce_rnn.protocol.codec import (
+    MOST_ARRAYS,
     NO_RUN,
     DecodeError,
+    Fault,
     Frame,
     Frames,
     decode,
@@ -38,8 +48,16 @@ from mapreduce_rnn.protocol.codec import (
     run_of,
 )
 from mapreduce_rnn.protocol.curve import Door, Gate, Handlers, Ticket
-from mapreduce_rnn.protocol.inbox import Inbox, Rejections
-from mapreduce_rnn.protocol.messages import Alive, AnyTask, Arrays, Heartbeat, Hello, Message
+from mapreduce_rnn.protocol.inbox import Inbox, Rejections, Shares, held_bytes
+from mapreduce_rnn.protocol.messages import (
+    Alive,
+    AnyTask,
+    Arrays,
+    Heartbeat,
+    Hello,
+    Message,
+    Refused,
+)
 from mapreduce_rnn.protocol.socketfolder import SOCKET, SocketFolder
 
 HEARTBEAT_SECONDS = 2.0
@@ -48,6 +66,12 @@ LINGER_SECONDS = 1.0  # for the last messages of an end that closes
 CALL_SECONDS = 60.0  # for the socket's thread to do what it is asked; a moment, usually
 MESSAGES_AT_ONCE = 100  # received between two looks at what else the thread has to do
 SMALL_BYTES = 64 * 1024  # received frames below this are copied: many share one buffer
+RECEIVED_MESSAGES = 16  # of a peer, that libzmq holds for the thread; what is on the way to a full
+# queue when a connection ends is lost, so there is room for all that a worker says as it leaves
+UNREAD_MESSAGES = 10_000  # to a worker, after which it counts as gone: hours of Alive
+GUESTS_BYTES = 64 << 20  # of messages from all whom the master does not speak to: Hello, mostly
+MOST_FRAMES = MOST_ARRAYS + 3  # identity, header, and one by which it is seen that there are more
+_GUESTS = ""
 
 # As plain numbers: the enum's own arithmetic takes longer than to send a small frame.
 _NO_WAIT, _SEND_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
@@ -82,7 +106,9 @@ class MasterSocket:
         """
         self._run_id = run_id
         self.max_bytes = max_bytes
-        self._inbox: Inbox[tuple[str, Message]] = Inbox()
+        self._inbox: Inbox[tuple[str, Message, str, int]] = Inbox()  # the last: share, bytes
+        self._shares = Shares()
+        self._members: set[str] = set()  # workers that the master speaks to
         self._peers: set[bytes] = set()  # used by the socket's thread only
         self._door = door
         self._folder: SocketFolder | None = None
@@ -124,16 +150,26 @@ class MasterSocket:
             ProtocolError: It cannot be sent, see :func:`mapreduce_rnn.protocol.codec.encode`.
         """
         frames = _pack(message, self._run_id)
+        if not isinstance(message, Refused):
+            self._members.add(worker)  # before there can be an answer
         call = self._thread.call(lambda: self._deliver(worker.encode(), frames))
-        return call.result(CALL_SECONDS)
+        delivered = call.result(CALL_SECONDS)
+        if not delivered or isinstance(message, Refused):
+            self._members.discard(worker)
+        return delivered
 
     def receive(self, timeout_seconds: float) -> list[tuple[str, Message]]:
-        """All messages that are there, as (worker, message); waits for the first one only."""
-        messages = []
-        item = self._inbox.take(timeout_seconds)
+        """All messages that are there, as (worker, message); waits for the first one only.
+
+        What comes meanwhile is left for the next call: a flood must not keep the caller for ever.
+        """
+        messages: list[tuple[str, Message]] = []
+        item, left = self._inbox.take(timeout_seconds), len(self._inbox)
         while item is not None:
-            messages.append(item)
-            item = self._inbox.take(0.0)
+            worker, message, share, size = item
+            self._shares.remove(share, size)
+            messages.append((worker, message))
+            item = self._inbox.take(0.0) if len(messages) <= left else None
         return messages
 
     def close(self) -> None:
@@ -155,9 +191,11 @@ class MasterSocket:
 
     def attach(self, socket: zmq.Socket[bytes]) -> Handlers:
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # without it a message to nobody just vanishes
+        socket.setsockopt(zmq.SNDHWM, UNREAD_MESSAGES)
         if self._door is None:
             socket.bind(self.address)
             return {}
+        socket.setsockopt(zmq.RCVHWM, RECEIVED_MESSAGES)
         self._gate = Gate(socket, self._door.keys)
         self.refused = self._gate.refused
         return self._gate.handlers
@@ -166,12 +204,22 @@ class MasterSocket:
         identity, body = bytes(frames[0]), frames[1:]
         worker = identity.decode(errors="backslashreplace")
         try:
+            _check_name(worker)
             message = decode(body, self._run_id, self.max_bytes)
+            self._put(worker, message, held_bytes(body, message))
         except DecodeError as error:
-            self._rejections.add(f"worker {worker}", error)
+            self._rejections.add(f"worker {_spelt(worker)}", error)
             return
         self._peers.add(identity)
-        self._inbox.put((worker, message))
+
+    def _put(self, worker: str, message: Message, size: int) -> None:
+        member = worker in self._members
+        share, limit = (worker, 2 * self.max_bytes) if member else (_GUESTS, GUESTS_BYTES)
+        if not self._shares.add(share, size, limit):
+            raise DecodeError(
+                Fault.FLOOD, f"{limit} bytes wait, this is a {type(message).__name__}"
+            )
+        self._inbox.put((worker, message, share, size))
 
     def on_tick(self) -> None:
         for identity in tuple(self._peers):
@@ -184,7 +232,7 @@ class MasterSocket:
         try:
             self._thread.send([zmq.Frame(identity, copy=True), *frames])
         except zmq.ZMQError as error:
-            if error.errno != zmq.EHOSTUNREACH:
+            if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise
             self._peers.discard(identity)
             return False
@@ -417,8 +465,12 @@ class _SocketThread:
                 frames = [self._socket.recv(_NO_WAIT, copy=False)]
             except zmq.Again:
                 return
-            while frames[-1].get(_MORE):  # a message is there as a whole or not at all
-                frames.append(self._socket.recv(_NO_WAIT, copy=False))
+            more = frames[-1].get(_MORE)
+            while more:  # a message is there as a whole or not at all
+                frame = self._socket.recv(_NO_WAIT, copy=False)
+                more = frame.get(_MORE)
+                if len(frames) < MOST_FRAMES:
+                    frames.append(frame)
             self._end.on_frames([_received(frame) for frame in frames])
 
 
@@ -459,6 +511,16 @@ def _frame_of(data: Frame) -> zmq.Frame | None:
         owner = owner.base
     frame = owner.obj if isinstance(owner, memoryview) and owner.readonly else None
     return frame if isinstance(frame, zmq.Frame) and len(frame) == len(data) else None
+
+
+def _check_name(worker: str) -> None:
+    """Names go into lines of a log, which nobody shall be able to break."""
+    if not worker.isprintable():
+        raise DecodeError(Fault.MALFORMED, "a name that cannot be printed")
+
+
+def _spelt(worker: str) -> str:
+    return worker if worker.isprintable() else ascii(worker)
 
 
 def _received(frame: zmq.Frame) -> Frame:
