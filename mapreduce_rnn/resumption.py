@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +62,14 @@ def resumed(run_dir: Path, recorded: Recorded, config: TrainConfig, *, allowed: 
         allowed: Whether the user allows options that change the result.
 
     Raises:
-        CheckpointError: No checkpoint is whole, metrics.jsonl is shorter than it was, or
-            config.toml was changed by hand without permission.
+        CheckpointError: No checkpoint is whole with its metrics, or config.toml was changed by
+            hand without permission.
         UsageError: A change that cannot be.
     """
     if not checkpoint.any_in(run_dir):
         (run_dir / METRICS).unlink(missing_ok=True)
         return Resumed(None)
-    loaded = checkpoint.load(run_dir)
+    loaded = checkpoint.load(run_dir, unusable=partial(_without_metrics, run_dir / METRICS))
     changes = _changes(loaded, recorded, fixed_options(config), allowed)
     state = runstate.restore(loaded.round, dict(loaded.model), dict(loaded.state), loaded.content)
     state, effects = carry_over(state, changes, config)
@@ -76,6 +77,15 @@ def resumed(run_dir: Path, recorded: Recorded, config: TrainConfig, *, allowed: 
     warnings = (*loaded.warnings, *_restore_best(run_dir, state))
     earlier = tuple(change for change in recorded.changes if change.round <= loaded.round)
     return Resumed(state, (*earlier, *changes), effects, warnings)
+
+
+def _without_metrics(metrics: Path, content: Mapping[str, Any]) -> str | None:
+    """Why a checkpoint cannot be used: of the lines up to its round some are lost."""
+    found = metrics.stat().st_size if metrics.exists() else 0
+    expected = content["metrics_bytes"]
+    if found >= expected:
+        return None
+    return f"lacks its metrics: {metrics.name} has {found} of the {expected} bytes up to it"
 
 
 def _changes(

@@ -258,15 +258,44 @@ def test_a_best_model_that_cannot_be_mended_is_told(
     assert "checkpoint of round 3 is damaged: manifest.json: No such file" in said
 
 
-def test_metrics_that_lost_lines_are_refused_and_nothing_is_changed(
-    done: Path, tmp_path: Path
+def test_metrics_that_lost_lines_go_on_from_a_checkpoint_that_has_all_of_its_own(
+    done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line of round 4 is gone, and half of that of round 3."""
+    run = shutil.copytree(done, tmp_path / "run")
+    sizes = [checkpoint.load(run, round).content["metrics_bytes"] for round in (2, 3, 4)]
+    cut = (sizes[0] + sizes[1]) // 2
+    os.truncate(run / "metrics.jsonl", cut)
+    resume(run, quiet=False)
+    said = " ".join(capsys.readouterr().out.split())
+    for round, size in zip((3, 4), sizes[1:], strict=True):
+        lacking = f"metrics.jsonl has {cut} of the {size} bytes up to it"
+        assert f"checkpoint of round {round} lacks its metrics: {lacking}" in said
+    assert result_bytes(run) == result_bytes(done)
+
+
+@pytest.mark.parametrize("left", [None, 100])
+def test_metrics_that_no_checkpoint_has_all_lines_of_are_refused_and_nothing_is_changed(
+    done: Path, tmp_path: Path, left: int | None
 ) -> None:
     run = shutil.copytree(done, tmp_path / "run")
-    os.truncate(run / "metrics.jsonl", 100)
-    with pytest.raises(CheckpointError, match=r"metrics.jsonl: expected the \d+ bytes .* got 100"):
+    os.truncate(run / "metrics.jsonl", left or 0)
+    if left is None:
+        (run / "metrics.jsonl").unlink()
+    before = files(run)
+    expected = rf"round 4 lacks its metrics: metrics.jsonl has {left or 0} of the \d+ bytes"
+    with pytest.raises(CheckpointError, match=expected) as error:
         resume(run, epochs=5)
-    assert (run / "metrics.jsonl").read_bytes() == (done / "metrics.jsonl").read_bytes()[:100]
-    assert checkpoint.load(run).round == 4
+    assert str(error.value).endswith(
+        "; nor can 2 older ones be used; put the run's own files back, or start a new run"
+    )
+    assert files(run) == before
+
+
+def files(run: Path) -> dict[Path, bytes]:
+    """What is in a run folder, but for its logs."""
+    everything = [path for path in run.rglob("*") if path.is_file()]
+    return {p: p.read_bytes() for p in everything if p.name not in ("events.jsonl", "master.log")}
 
 
 def test_another_store_is_refused(small_store: Path, tmp_path: Path) -> None:
