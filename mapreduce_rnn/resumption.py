@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mapreduce_rnn import checkpoint, runfolder, runlog, runstate
+from mapreduce_rnn import checkpoint, machine, runfolder, runlog, runstate
 from mapreduce_rnn.changes import Change, carry_over, differences
 from mapreduce_rnn.checkpoint import Checkpoint
 from mapreduce_rnn.config import TrainConfig, fixed_options
 from mapreduce_rnn.data.store import Store
 from mapreduce_rnn.errors import CheckpointError, StoreError
-from mapreduce_rnn.runfolder import BEST_MODEL, METRICS, Recorded
+from mapreduce_rnn.runfolder import BEST_MODEL, EVENTS, METRICS, Recorded
 from mapreduce_rnn.runstate import RunState
 
 
@@ -30,7 +30,8 @@ class Resumed:
         state: None: at the beginning, since the run was stopped before its first checkpoint.
         changes: Of options, over all sessions; for config.toml.
         effects: What the changes of this session do, a line each.
-        warnings: What is damaged and how it was met, a line each.
+        warnings: What is damaged and how it was met, and what is not as it was on the machine; a
+            line each.
     """
 
     state: RunState | None
@@ -74,7 +75,8 @@ def resumed(run_dir: Path, recorded: Recorded, config: TrainConfig, *, allowed: 
     state = runstate.restore(loaded.round, dict(loaded.model), dict(loaded.state), loaded.content)
     state, effects = carry_over(state, changes, config)
     runlog.truncate(run_dir / METRICS, state.metrics_bytes)
-    warnings = (*loaded.warnings, *_restore_best(run_dir, state))
+    moved = machine.moved(runlog.read_lines(run_dir / EVENTS).records, state.round)
+    warnings = (*loaded.warnings, *_restore_best(run_dir, state), *filter(None, [moved]))
     earlier = tuple(change for change in recorded.changes if change.round <= loaded.round)
     return Resumed(state, (*earlier, *changes), effects, warnings)
 

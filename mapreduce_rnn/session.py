@@ -427,7 +427,8 @@ class _Session:
             log.warning(line)
             self._console.note(line)
         if start.state is not None:
-            events.write(_event("resume", round=start.state.round, changes=start.effects))
+            facts = {"changes": start.effects, "warnings": start.warnings}
+            events.write(_event("resume", round=start.state.round, **facts))
         return start
 
     def _launcher(self, address: str, run_id: str) -> Launcher:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import inprocess
 from contributions import OUTER, RULES
@@ -296,6 +297,24 @@ def files(run: Path) -> dict[Path, bytes]:
     """What is in a run folder, but for its logs."""
     everything = [path for path in run.rglob("*") if path.is_file()]
     return {p: p.read_bytes() for p in everything if p.name not in ("events.jsonl", "master.log")}
+
+
+def test_going_on_with_other_versions_or_devices_is_told_and_recorded(
+    done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not again by a later session on the same machine."""
+    run = shutil.copytree(done, tmp_path / "run")
+    events = lines(run / "events.jsonl")
+    events[0] |= {"devices": ["cuda:0"], "versions": events[0]["versions"] | {"torch": "2.0.0"}}
+    (run / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    for epochs in (5, 6):
+        resume(run, epochs=epochs, quiet=False)
+    told = f"device cuda -> cpu, torch 2.0.0 -> {torch.__version__} from round 5 on"
+    assert " ".join(capsys.readouterr().out.split()).count(told) == 1
+    assert (run / "master.log").read_text().count(told) == 1
+    first, second = (e for e in lines(run / "events.jsonl") if e["event"] == "resume")
+    assert [warning.partition(":")[0] for warning in first["warnings"]] == [told]
+    assert second["warnings"] == []
 
 
 def test_another_store_is_refused(small_store: Path, tmp_path: Path) -> None:
