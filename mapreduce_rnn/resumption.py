@@ -20,6 +20,7 @@ from mapreduce_rnn.data.store import Store
 from mapreduce_rnn.errors import CheckpointError, StoreError
 from mapreduce_rnn.runfolder import BEST_MODEL, EVENTS, METRICS, Recorded
 from mapreduce_rnn.runstate import RunState
+from mapreduce_rnn.text import counted
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,7 @@ def resumed(run_dir: Path, recorded: Recorded, config: TrainConfig, *, allowed: 
         UsageError: A change that cannot be.
     """
     if not checkpoint.any_in(run_dir):
-        (run_dir / METRICS).unlink(missing_ok=True)
-        return Resumed(None)
+        return Resumed(None, warnings=_begun_anew(run_dir / METRICS))
     loaded = checkpoint.load(run_dir, unusable=partial(_without_metrics, run_dir / METRICS))
     changes = _changes(loaded, recorded, fixed_options(config), allowed)
     state = runstate.restore(loaded.round, dict(loaded.model), dict(loaded.state), loaded.content)
@@ -79,6 +79,17 @@ def resumed(run_dir: Path, recorded: Recorded, config: TrainConfig, *, allowed: 
     warnings = (*loaded.warnings, *_restore_best(run_dir, state), *filter(None, [moved]))
     earlier = tuple(change for change in recorded.changes if change.round <= loaded.round)
     return Resumed(state, (*earlier, *changes), effects, warnings)
+
+
+def _begun_anew(metrics: Path) -> tuple[str, ...]:
+    """Drop the lines of rounds that have to be computed again; says so, where there are any."""
+    if not metrics.exists():
+        return ()
+    done = len(runlog.read_lines(metrics).records)
+    metrics.unlink()
+    if not done:
+        return ()
+    return (f"there is no checkpoint of the {counted(done, 'round')} done: the run begins anew",)
 
 
 def _without_metrics(metrics: Path, content: Mapping[str, Any]) -> str | None:

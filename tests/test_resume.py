@@ -245,6 +245,17 @@ def test_what_is_damaged_is_named_to_the_user_and_done_again(
     assert checkpoint.load(run).warnings == ()
 
 
+def test_a_run_whose_checkpoints_are_gone_says_that_it_begins_anew(
+    done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = shutil.copytree(done, tmp_path / "run")
+    shutil.rmtree(run / "checkpoints")
+    resume(run, quiet=False)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "there is no checkpoint of the 4 rounds done: the run begins anew" in said
+    assert result_bytes(run) == result_bytes(done)
+
+
 def test_a_best_model_that_cannot_be_mended_is_told(
     done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
