@@ -19,7 +19,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from mapreduce_rnn.errors import CheckpointError
 from mapreduce_rnn.ondisk import reason, sync_folder, synced, writing
+from mapreduce_rnn.text import counted
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class Checkpoint:
     model: Arrays
     state: Arrays
     content: Mapping[str, Any]
-    warnings: tuple[str, ...]  # one line for each newer one that is damaged and was passed over
+    warnings: tuple[str, ...]  # one line for each newer one that was passed over
 
 
 def save(
@@ -83,26 +84,43 @@ def save(
     return target
 
 
-def load(run_dir: str | Path, round: int | None = None) -> Checkpoint:
-    """Read the newest whole checkpoint, or that of ``round``.
+def load(
+    run_dir: str | Path,
+    round: int | None = None,
+    *,
+    unusable: Callable[[Mapping[str, Any]], str | None] = lambda content: None,
+) -> Checkpoint:
+    """Read the newest whole checkpoint that can be used, or that of ``round``.
 
     Newest means by number. Whatever in the folder is not named like a checkpoint is ignored.
 
+    Args:
+        unusable: Why the rest of the run does not go with a checkpoint of this content, in words;
+            None if it does.
+
     Raises:
-        CheckpointError: There is none, none is whole, or the one asked for is damaged.
+        CheckpointError: There is none, none can be used, or the one asked for cannot.
     """
-    rounds = _rounds(run_dir) if round is None else [round]
-    damaged: list[str] = []
-    for number in rounds:
+    passed: list[str] = []
+    for number in _rounds(run_dir) if round is None else [round]:
         try:
             model, state, content = _read(folder(run_dir, number), number)
-            return Checkpoint(number, model, state, content, tuple(damaged))
+            problem = unusable(content)
+            if problem is None:
+                return Checkpoint(number, model, state, content, tuple(passed))
         except (OSError, ValueError) as error:
-            damaged.append(f"checkpoint of round {number} is damaged: {reason(error)}")
-    found = "; ".join(damaged) or "there is none"
-    raise CheckpointError(
-        f"expected a whole checkpoint in {_root(run_dir)}: {found}; start a new run"
-    )
+            problem = f"is damaged: {reason(error)}"
+        passed.append(f"checkpoint of round {number} {problem}")
+    raise CheckpointError(f"expected a whole checkpoint in {_root(run_dir)}: {_in_short(passed)}")
+
+
+def _in_short(passed: list[str]) -> str:
+    """Why none can be used and what to do, in one line however many there are."""
+    if not passed:
+        return "there is none; start a new run"
+    older = len(passed) - 1
+    others = f"; nor can {counted(older, 'older one')} be used" if older else ""
+    return f"{passed[0]}{others}; put the run's own files back, or start a new run"
 
 
 def prune(run_dir: str | Path, newest: int, *, keep: int | str, also: Collection[int] = ()) -> None:

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mapreduce_rnn import checkpoint, runfolder, runlog, runstate
+from mapreduce_rnn import checkpoint, machine, runfolder, runlog, runstate
 from mapreduce_rnn.changes import Change, carry_over, differences
 from mapreduce_rnn.checkpoint import Checkpoint
 from mapreduce_rnn.config import TrainConfig, fixed_options
 from mapreduce_rnn.data.store import Store
 from mapreduce_rnn.errors import CheckpointError, StoreError
-from mapreduce_rnn.runfolder import BEST_MODEL, METRICS, Recorded
+from mapreduce_rnn.runfolder import BEST_MODEL, EVENTS, METRICS, Recorded
 from mapreduce_rnn.runstate import RunState
+from mapreduce_rnn.text import counted
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class Resumed:
         state: None: at the beginning, since the run was stopped before its first checkpoint.
         changes: Of options, over all sessions; for config.toml.
         effects: What the changes of this session do, a line each.
-        warnings: What is damaged and how it was met, a line each.
+        warnings: What is damaged and how it was met, and what is not as it was on the machine; a
+            line each.
     """
 
     state: RunState | None
@@ -61,21 +64,41 @@ def resumed(run_dir: Path, recorded: Recorded, config: TrainConfig, *, allowed: 
         allowed: Whether the user allows options that change the result.
 
     Raises:
-        CheckpointError: No checkpoint is whole, metrics.jsonl is shorter than it was, or
-            config.toml was changed by hand without permission.
+        CheckpointError: No checkpoint is whole with its metrics, or config.toml was changed by
+            hand without permission.
         UsageError: A change that cannot be.
     """
     if not checkpoint.any_in(run_dir):
-        (run_dir / METRICS).unlink(missing_ok=True)
-        return Resumed(None)
-    loaded = checkpoint.load(run_dir)
+        return Resumed(None, warnings=_begun_anew(run_dir / METRICS))
+    loaded = checkpoint.load(run_dir, unusable=partial(_without_metrics, run_dir / METRICS))
     changes = _changes(loaded, recorded, fixed_options(config), allowed)
     state = runstate.restore(loaded.round, dict(loaded.model), dict(loaded.state), loaded.content)
     state, effects = carry_over(state, changes, config)
     runlog.truncate(run_dir / METRICS, state.metrics_bytes)
-    warnings = (*loaded.warnings, *_restore_best(run_dir, state))
+    moved = machine.moved(runlog.read_lines(run_dir / EVENTS).records, state.round)
+    warnings = (*loaded.warnings, *_restore_best(run_dir, state), *filter(None, [moved]))
     earlier = tuple(change for change in recorded.changes if change.round <= loaded.round)
     return Resumed(state, (*earlier, *changes), effects, warnings)
+
+
+def _begun_anew(metrics: Path) -> tuple[str, ...]:
+    """Drop the lines of rounds that have to be computed again; says so, where there are any."""
+    if not metrics.exists():
+        return ()
+    done = len(runlog.read_lines(metrics).records)
+    metrics.unlink()
+    if not done:
+        return ()
+    return (f"there is no checkpoint of the {counted(done, 'round')} done: the run begins anew",)
+
+
+def _without_metrics(metrics: Path, content: Mapping[str, Any]) -> str | None:
+    """Why a checkpoint cannot be used: of the lines up to its round some are lost."""
+    found = metrics.stat().st_size if metrics.exists() else 0
+    expected = content["metrics_bytes"]
+    if found >= expected:
+        return None
+    return f"lacks its metrics: {metrics.name} has {found} of the {expected} bytes up to it"
 
 
 def _changes(

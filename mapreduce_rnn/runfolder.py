@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -37,6 +38,13 @@ BEST_MODEL = "model.safetensors"
 RUNS = Path("runs")
 _NO_OPTIONS = ("store", "plan", "changes")  # tables of config.toml that hold facts
 
+_CHECKPOINTS = "checkpoints"
+_BEFORE_IT_BEGINS = re.compile(
+    r"workers(/\d+\.log)?|master\.log|events\.jsonl|\.config\.toml"
+    rf"|{_CHECKPOINTS}(/(\.tmp-)?round-0+(/\w+\.(safetensors|json))?)?"  # of --init-from
+)
+"""What a session writes before config.toml, and so what it leaves if it is killed by then."""
+
 
 def default_path(store: Path) -> Path:
     """A new folder name under runs/: the store's name and the time."""
@@ -58,39 +66,64 @@ def find(name: str) -> Path:
     return max(runs, key=lambda run: (run / CONFIG).stat().st_mtime_ns)
 
 
+def never_began(path: Path) -> bool:
+    """Whether a folder holds nothing but what a session leaves that was killed at its start."""
+    found = ((str(each.relative_to(path)), each.is_symlink()) for each in path.rglob("*"))
+    return all(_BEFORE_IT_BEGINS.fullmatch(name) and not link for name, link in found)
+
+
 class RunFolder:
-    """A claimed run folder; released, and removed if nothing came of it, at exit."""
+    """A claimed run folder; released, and removed if nothing came of it, at exit.
+
+    A new run takes a folder that is not there, or where none has ever begun: what a killed
+    session left there cannot be resumed, and its logs are written on. Such a folder stays.
+    """
 
     def __init__(self, path: Path, *, resume: bool) -> None:
         self.path = path
         self.began = resume  # whether the folder holds a run, which can be resumed
         self._resume = resume
+        self._found = False
         self._lock = -1
 
     def __enter__(self) -> RunFolder:
-        if not self._resume and self.path.exists():
-            raise UsageError(
-                f"{self.path} exists: choose another --run-dir, or go on with --resume {self.path}"
-            )
+        self._found = self.path.exists()
         try:
-            (self.path / "workers").mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._claim()
+            (self.path / "workers").mkdir(exist_ok=True)
         except OSError as error:
             raise UsageError(
                 f"cannot make the folder {self.path}: {error.strerror}; choose another --run-dir"
             ) from None
-        self._claim()
         return self
 
     def _claim(self) -> None:
         self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not self._resume:
+                self._take_over()
         except BlockingIOError:
             os.close(self._lock)
             raise UsageError(f"{self.path} is in use by another mapreduce-rnn") from None
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _take_over(self) -> None:
+        """Only while it is locked: a session that starts looks as one that was killed."""
+        if not never_began(self.path):
+            raise UsageError(
+                f"{self.path} exists: choose another --run-dir, or go on with --resume {self.path}"
+            )
+        if (
+            self.path / _CHECKPOINTS
+        ).exists():  # a copy of a model that this run may not start from
+            shutil.rmtree(self.path / _CHECKPOINTS)
 
     def __exit__(self, *exc_info: object) -> None:
-        if not self.began:
+        if not self.began and not self._found:
             shutil.rmtree(self.path)  # refused before it began: leave the name free
         os.close(self._lock)
 

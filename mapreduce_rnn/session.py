@@ -108,7 +108,8 @@ def train(
     Args:
         store: folder made by ``mapreduce-rnn data import`` or :func:`write_store`.
         config: options; what they leave open is resolved before round 1.
-        run_dir: a folder that does not exist yet; default ``runs/<store>-<time>``.
+        run_dir: a folder that does not exist yet, or where a run was killed before it began;
+            default ``runs/<store>-<time>``.
         init_from: a model to start from, or the folder of a run with one; default: a random one.
         quiet: say nothing on standard output.
         report: draw report.html at the end; ``mapreduce-rnn report`` does it at any time.
@@ -421,7 +422,8 @@ class _Session:
             log.warning(line)
             self._console.note(line)
         if start.state is not None:
-            events.write(_event("resume", round=start.state.round, changes=start.effects))
+            facts = {"changes": start.effects, "warnings": start.warnings}
+            events.write(_event("resume", round=start.state.round, **facts))
         return start
 
     def _launcher(self, address: str, run_id: str) -> Launcher:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import inprocess
 from contributions import OUTER, RULES
@@ -244,6 +245,17 @@ def test_what_is_damaged_is_named_to_the_user_and_done_again(
     assert checkpoint.load(run).warnings == ()
 
 
+def test_a_run_whose_checkpoints_are_gone_says_that_it_begins_anew(
+    done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = shutil.copytree(done, tmp_path / "run")
+    shutil.rmtree(run / "checkpoints")
+    resume(run, quiet=False)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "there is no checkpoint of the 4 rounds done: the run begins anew" in said
+    assert result_bytes(run) == result_bytes(done)
+
+
 def test_a_best_model_that_cannot_be_mended_is_told(
     done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -258,15 +270,62 @@ def test_a_best_model_that_cannot_be_mended_is_told(
     assert "checkpoint of round 3 is damaged: manifest.json: No such file" in said
 
 
-def test_metrics_that_lost_lines_are_refused_and_nothing_is_changed(
-    done: Path, tmp_path: Path
+def test_metrics_that_lost_lines_go_on_from_a_checkpoint_that_has_all_of_its_own(
+    done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line of round 4 is gone, and half of that of round 3."""
+    run = shutil.copytree(done, tmp_path / "run")
+    sizes = [checkpoint.load(run, round).content["metrics_bytes"] for round in (2, 3, 4)]
+    cut = (sizes[0] + sizes[1]) // 2
+    os.truncate(run / "metrics.jsonl", cut)
+    resume(run, quiet=False)
+    said = " ".join(capsys.readouterr().out.split())
+    for round, size in zip((3, 4), sizes[1:], strict=True):
+        lacking = f"metrics.jsonl has {cut} of the {size} bytes up to it"
+        assert f"checkpoint of round {round} lacks its metrics: {lacking}" in said
+    assert result_bytes(run) == result_bytes(done)
+
+
+@pytest.mark.parametrize("left", [None, 100])
+def test_metrics_that_no_checkpoint_has_all_lines_of_are_refused_and_nothing_is_changed(
+    done: Path, tmp_path: Path, left: int | None
 ) -> None:
     run = shutil.copytree(done, tmp_path / "run")
-    os.truncate(run / "metrics.jsonl", 100)
-    with pytest.raises(CheckpointError, match=r"metrics.jsonl: expected the \d+ bytes .* got 100"):
+    os.truncate(run / "metrics.jsonl", left or 0)
+    if left is None:
+        (run / "metrics.jsonl").unlink()
+    before = files(run)
+    expected = rf"round 4 lacks its metrics: metrics.jsonl has {left or 0} of the \d+ bytes"
+    with pytest.raises(CheckpointError, match=expected) as error:
         resume(run, epochs=5)
-    assert (run / "metrics.jsonl").read_bytes() == (done / "metrics.jsonl").read_bytes()[:100]
-    assert checkpoint.load(run).round == 4
+    assert str(error.value).endswith(
+        "; nor can 2 older ones be used; put the run's own files back, or start a new run"
+    )
+    assert files(run) == before
+
+
+def files(run: Path) -> dict[Path, bytes]:
+    """What is in a run folder, but for its logs."""
+    everything = [path for path in run.rglob("*") if path.is_file()]
+    return {p: p.read_bytes() for p in everything if p.name not in ("events.jsonl", "master.log")}
+
+
+def test_going_on_with_other_versions_or_devices_is_told_and_recorded(
+    done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not again by a later session on the same machine."""
+    run = shutil.copytree(done, tmp_path / "run")
+    events = lines(run / "events.jsonl")
+    events[0] |= {"devices": ["cuda:0"], "versions": events[0]["versions"] | {"torch": "2.0.0"}}
+    (run / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    for epochs in (5, 6):
+        resume(run, epochs=epochs, quiet=False)
+    told = f"device cuda -> cpu, torch 2.0.0 -> {torch.__version__} from round 5 on"
+    assert " ".join(capsys.readouterr().out.split()).count(told) == 1
+    assert (run / "master.log").read_text().count(told) == 1
+    first, second = (e for e in lines(run / "events.jsonl") if e["event"] == "resume")
+    assert [warning.partition(":")[0] for warning in first["warnings"]] == [told]
+    assert second["warnings"] == []
 
 
 def test_another_store_is_refused(small_store: Path, tmp_path: Path) -> None:
