@@ -82,7 +82,7 @@ class EndSummary:
     run_dir: Path
     files: Sequence[str]  # inside the run folder: "model.safetensors (best)", "report.html", ...
     resume: Sequence[str]  # the command that goes on, as an argument list
-    simulated: str | None = None  # "2 min on 6 CPU workers"; None: no time was simulated
+    simulated: str | None = None  # "2 min on 6 simulated CPU workers"; None: time was real
 
 
 class Console:
@@ -225,7 +225,7 @@ def end_lines(summary: EndSummary, constant: float | None) -> list[str]:
     )  # fmt: skip
     return [
         *item("ended", f"{summary.reason}, {duration(summary.seconds)} in all"),
-        *(item("simulated", f"{summary.simulated} of training") if summary.simulated else []),
+        *(item("training", summary.simulated) if summary.simulated else []),
         *item("best", best),
         *item("verdict", verdict(summary.best_label_error, constant).text),
         *_where(summary.run_dir),
