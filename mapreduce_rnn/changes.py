@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mapreduce_rnn.config import DeviceConfig, Field, TrainConfig, fields, fixed_options
+from mapreduce_rnn.config import DeviceConfig, TrainConfig, fields, fixed_options
 from mapreduce_rnn.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,9 +43,19 @@ class Change:
     round: int  # the first one with the new value
 
     @property
+    def flag(self) -> str:
+        """The option on the command line."""
+        return next(f.flag for f in fields() if f.name == self.option)
+
+    @property
+    def values(self) -> str:
+        """Both values, "8 -> 16"."""
+        return f"{_shown(self.old)} -> {_shown(self.new)}"
+
+    @property
     def line(self) -> str:
         """The change in words."""
-        return f"{self.option} {_shown(self.old)} -> {_shown(self.new)} from round {self.round} on"
+        return f"{self.option} {self.values} from round {self.round} on"
 
 
 def differences(before: Options, now: Options, round: int) -> tuple[Change, ...]:
@@ -69,16 +79,16 @@ def check_given(before: TrainConfig, now: TrainConfig, *, allowed: bool) -> None
         UsageError: A change that is not allowed, or of the model's shape, which never is.
     """
     for change in differences(fixed_options(before), fixed_options(now), round=0):
-        what = f"--resume: {_field(change.option).flag} would change"
-        values = f"{_shown(change.old)} -> {_shown(change.new)}"
+        what = f"--resume: {change.flag} would change"
         if change.option in _MODEL_SHAPE:
             raise UsageError(
-                f"{what} the shape of the model ({values}), which this run has been training: "
-                "start a new one for that"
+                f"{what} the shape of the model ({change.values}), which this run has been "
+                "training: start a new one for that"
             )
         if not allowed:
             raise UsageError(
-                f"{what} the result of this run ({values}): start a new one, or add --allow-changes"
+                f"{what} the result of this run ({change.values}): start a new one, or add "
+                "--allow-changes"
             )
 
 
@@ -159,10 +169,6 @@ def _kept_slots(state: RunState, names: set[str], config: TrainConfig) -> Mappin
 def _line(change: Change) -> str:
     effect = _EFFECTS.get(change.option, "")
     return f"{change.line}{effect}: this run is no longer repeatable from its config alone"
-
-
-def _field(name: str) -> Field:
-    return next(f for f in fields() if f.name == name)
 
 
 def _shown(value: Any) -> str:

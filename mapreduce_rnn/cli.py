@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from mapreduce_rnn import __version__
-from mapreduce_rnn.commands import buckets, data, remote, report, train
+from mapreduce_rnn.commands import buckets, compare, data, remote, report, train
 from mapreduce_rnn.errors import Interrupted, MapReduceRnnError
 
 DESCRIPTION = """\
@@ -26,6 +26,7 @@ examples:
   mapreduce-rnn data import kanjivg kanji.store   make a store from KanjiVG
   mapreduce-rnn buckets kanji.store               what its length buckets save
   mapreduce-rnn train kanji.store                 all GPUs, or 2 CPU workers
+  mapreduce-rnn compare kanji.store               1 device against 6, as the paper
   mapreduce-rnn report runs/NAME                  draw a run, finished or not
 
 exit codes: 0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by a signal
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = args.run(args)
         return code
     except Interrupted as stop:
-        where = f"; go on with --resume {stop.run_dir}" if stop.run_dir else ""
+        where = f"; go on with {stop.go_on}" if stop.go_on else ""
         print(f"mapreduce-rnn: {stop}{where}", file=sys.stderr)
         return stop.exit_code
     except KeyboardInterrupt as stop:
@@ -77,6 +78,6 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"mapreduce-rnn {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (train, data, buckets, report, remote):
+    for command in (train, compare, data, buckets, report, remote):
         command.add_arguments(commands)
     return parser

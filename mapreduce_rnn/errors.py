@@ -16,7 +16,6 @@ The text of each is one line for a person: what was expected, what came, what to
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 
 
 class MapReduceRnnError(Exception):
@@ -59,10 +58,10 @@ class Interrupted(MapReduceRnnError):
     """A signal asked the run to stop; the last whole round is on disk.
 
     Attributes:
-        run_dir: The run that can be resumed; None when it had not come so far.
+        go_on: What goes on from there ("--resume RUN"); None when nothing had begun.
     """
 
     def __init__(self, signum: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signum).name}")
         self.exit_code = 128 + signum
-        self.run_dir: Path | None = None
+        self.go_on: str | None = None

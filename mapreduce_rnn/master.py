@@ -75,6 +75,7 @@ class Master:
         console: Console,
         *,
         elapsed: float,
+        count_training: bool,
     ) -> None:
         self._plan = plan
         self._store = store
@@ -84,6 +85,7 @@ class Master:
         self._events = events
         self._console = console
         self._elapsed = elapsed  # training seconds of earlier rounds, over all sessions
+        self._count_training = count_training  # they are what --max-seconds limits
         self._simulated = plan.config.devices.simulated
         self._rule = make_rule(plan.config.mapreduce)
         self._steps = self._steps_done = 0  # of the epoch, for the bar
@@ -116,8 +118,7 @@ class Master:
         return state, reason
 
     def _stop_reason(self, state: RunState, started: float) -> str | None:
-        real = time.monotonic() - started
-        seconds = real if self._simulated is None else self._elapsed
+        seconds = self._elapsed if self._count_training else time.monotonic() - started
         return runstate.stop_reason(state, self._plan.config.stop, seconds)
 
     def _round(self, before: RunState) -> RunState:
@@ -297,7 +298,7 @@ class Master:
                 train_loss=entry["train_loss"],
                 validation_loss=validation["loss"],
                 label_error=validation["label_error"],
-                simulated=None if self._simulated is None else self._elapsed,
+                trained=self._elapsed if self._count_training else None,
             )
         )
 

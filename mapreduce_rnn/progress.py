@@ -67,7 +67,7 @@ class RoundLine:
     train_loss: float | None
     validation_loss: float | None
     label_error: float | None
-    simulated: float | None = None  # training seconds so far, where they are simulated
+    trained: float | None = None  # training seconds so far, where --max-seconds counts them
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class EndSummary:
     run_dir: Path
     files: Sequence[str]  # inside the run folder: "model.safetensors (best)", "report.html", ...
     resume: Sequence[str]  # the command that goes on, as an argument list
-    simulated: str | None = None  # "2 min on 6 CPU workers"; None: no time was simulated
+    simulated: str | None = None  # "2 min on 6 simulated CPU workers"; None: time was real
 
 
 class Console:
@@ -103,7 +103,7 @@ class Console:
         self._total: int | None = None
         self._round = self._steps = self._done = 0
         self._pace: list[float] = []  # seconds of the last rounds, without the present one
-        self._simulated = 0.0  # training seconds, where they are simulated
+        self._trained = 0.0  # training seconds, where --max-seconds counts them
 
     def start(self, summary: StartSummary) -> None:
         """Say what is going to run."""
@@ -142,9 +142,9 @@ class Console:
         self._say([_COLUMNS.format(
             self._of_total(), line.epoch, number(line.train_loss), number(line.validation_loss),
             f"{percent(line.label_error)} / {percent(self._constant)}", f"{seconds:.1f}",
-            duration(self._time_left(pace, line.simulated)),
+            duration(self._time_left(pace, line.trained)),
         )])  # fmt: skip
-        self._simulated = line.simulated or 0.0
+        self._trained = line.trained or 0.0
 
     def note(self, text: str) -> None:
         """Say something outside the order: a lost worker, a resumed checkpoint."""
@@ -162,12 +162,12 @@ class Console:
     def _of_total(self) -> str:
         return f"{self._round}" if self._total is None else f"{self._round}/{self._total}"
 
-    def _time_left(self, pace: float, simulated: float | None) -> float | None:
-        if simulated is None:
+    def _time_left(self, pace: float, trained: float | None) -> float | None:
+        if trained is None:
             budget = self._max_seconds - (self._clock() - self._begun)
-        else:  # the limit is in simulated seconds, the answer in real ones
-            a_round = simulated - self._simulated
-            budget = (self._max_seconds - simulated) / a_round * pace if a_round else math.inf
+        else:  # the limit is in training seconds, the answer in real ones
+            a_round = trained - self._trained
+            budget = (self._max_seconds - trained) / a_round * pace if a_round else math.inf
         if self._total is not None:
             budget = min(budget, (self._total - self._round) * pace)
         return max(0.0, budget)
@@ -225,7 +225,7 @@ def end_lines(summary: EndSummary, constant: float | None) -> list[str]:
     )  # fmt: skip
     return [
         *item("ended", f"{summary.reason}, {duration(summary.seconds)} in all"),
-        *(item("simulated", f"{summary.simulated} of training") if summary.simulated else []),
+        *(item("training", summary.simulated) if summary.simulated else []),
         *item("best", best),
         *item("verdict", verdict(summary.best_label_error, constant).text),
         *_where(summary.run_dir),

@@ -48,8 +48,12 @@ _BEFORE_IT_BEGINS = re.compile(
 
 def default_path(store: Path) -> Path:
     """A new folder name under runs/: the store's name and the time."""
-    name = os.path.basename(os.path.abspath(store))  # also of "." and ".."
-    return RUNS / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    return RUNS / f"{store_name(store)}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def store_name(store: Path) -> str:
+    """The name of a store's folder, also of "." and ".."."""
+    return os.path.basename(os.path.abspath(store))
 
 
 def find(name: str) -> Path:
@@ -156,12 +160,13 @@ class RunFolder:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a run's config.toml says; [plan] is for people and is not read back."""
+    """What a run's config.toml says; [plan] is for people, but for where the run came from."""
 
     store: Path
     fingerprint: str
     config: TrainConfig
     changes: tuple[Change, ...] = ()  # of options, in earlier sessions
+    init_sha256: str | None = None  # of the model that it started from; None: a random one
 
 
 def read_config(path: Path) -> Recorded:
@@ -177,7 +182,8 @@ def read_config(path: Path) -> Recorded:
     match values.get("store"):
         case {"path": str(where), "fingerprint": str(fingerprint)}:
             options, changes = options_in(values, source), _changes_in(values, source)
-            return Recorded(Path(where), fingerprint, options, changes)
+            init = values.get("plan", {}).get("init_sha256")
+            return Recorded(Path(where), fingerprint, options, changes, init)
     raise UsageError(f"{source} does not name a store: it was not written by a run")
 
 

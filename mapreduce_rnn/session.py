@@ -97,6 +97,7 @@ def train(
     *,
     run_dir: str | Path | None = None,
     init_from: str | Path | None = None,
+    count_training: bool = False,
     quiet: bool = False,
     report: bool = True,
 ) -> RunResult:
@@ -111,6 +112,8 @@ def train(
         run_dir: a folder that does not exist yet, or where a run was killed before it began;
             default ``runs/<store>-<time>``.
         init_from: a model to start from, or the folder of a run with one; default: a random one.
+        count_training: ``max_seconds`` are seconds of training over all sessions of the run, as
+            the report counts them, and not since this call.
         quiet: say nothing on standard output.
         report: draw report.html at the end; ``mapreduce-rnn report`` does it at any time.
 
@@ -129,6 +132,7 @@ def train(
         config or TrainConfig(),
         run_dir,
         init_from=None if init_from is None else Path(init_from),
+        count_training=count_training,
         quiet=quiet,
         report=report,
     ).run()
@@ -139,6 +143,7 @@ def resume(
     changes: Mapping[str, Any] | None = None,
     *,
     allow_changes: bool = False,
+    count_training: bool = False,
     quiet: bool = False,
     report: bool = True,
 ) -> RunResult:
@@ -149,6 +154,7 @@ def resume(
             too.
         allow_changes: whether options may change the result; the run is then no longer
             repeatable from its config alone, which config.toml records.
+        count_training: as in :func:`train`.
 
     Raises:
         CheckpointError: none of the run's checkpoints is whole, or its config.toml was changed.
@@ -165,6 +171,7 @@ def resume(
         run_dir,
         recorded=recorded,
         allow_changes=allow_changes,
+        count_training=count_training,
         quiet=quiet,
         report=report,
     ).run()
@@ -183,22 +190,53 @@ def _changed(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig:
 
 def dry_run(store: str | Path, config: TrainConfig, init_from: str | Path | None = None) -> None:
     """Say what a run would do. Starts no worker and writes nothing; raises as :func:`train`."""
-    opened = open_store(Path(store))
     console = _console(quiet=False)
-    places, config = _resolve(config, console)
-    if config.batches.bucket_cost == MEASURED:
-        console.note("the bucket cost is measured by workers; this plan counts frames")
-        config = with_bucket_cost(config, "frames")
-    task, model, trainable = _build_model(config, opened)
-    plan = make_plan(config, places[0].kind, opened, task, model, trainable)
-    if init_from is not None:
-        warmstart.load(Path(init_from), model, opened.meta)
+    opened, places, plan, _ = _plan(Path(store), config, init_from, console)
     console.start(start_summary(plan, opened, places, run_dir=None, resumed_after=None))
     for note in plan.notes():
         console.note(note)
     console.note(
         f"dry run: nothing was started; a task takes up to {plan.message_bytes / 1e6:.1f} MB"
     )
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a new run would record.
+
+    Attributes:
+        fingerprint: of the store.
+        config: its options, nothing left open.
+        init_sha256: of the model that it starts from; None: a random one.
+    """
+
+    fingerprint: str
+    config: TrainConfig
+    init_sha256: str | None
+
+
+def planned(store: str | Path, config: TrainConfig, init_from: str | Path | None = None) -> Planned:
+    """What :func:`train` would record. Starts no worker and writes nothing; raises as it does.
+
+    A bucket cost that workers are to measure counts frames here.
+    """
+    opened, _, plan, warm = _plan(Path(store), config, init_from, _console(quiet=True))
+    return Planned(opened.fingerprint, plan.config, warm.sha256 if warm else None)
+
+
+def _plan(
+    path: Path, config: TrainConfig, init_from: str | Path | None, console: Console
+) -> tuple[Store, tuple[Place, ...], Plan, WarmStart | None]:
+    """All of a run that needs no worker."""
+    store = open_store(path)
+    places, config = _resolve(config, console)
+    if config.batches.bucket_cost == MEASURED:
+        console.note("the bucket cost is measured by workers; this plan counts frames")
+        config = with_bucket_cost(config, "frames")
+    task, model, trainable = _build_model(config, store)
+    plan = make_plan(config, places[0].kind, store, task, model, trainable)
+    warm = None if init_from is None else warmstart.load(Path(init_from), model, store.meta)
+    return store, places, plan, warm
 
 
 def _console(quiet: bool) -> Console:
@@ -277,6 +315,7 @@ class _Session:
         init_from: Path | None = None,
         recorded: Recorded | None = None,
         allow_changes: bool = False,
+        count_training: bool = False,
         quiet: bool,
         report: bool,
     ) -> None:
@@ -291,6 +330,7 @@ class _Session:
         self._init_from = init_from
         self._recorded = recorded
         self._allow_changes = allow_changes
+        self._count_training = count_training or self._config.devices.simulated is not None
         self._report = report
 
     def run(self) -> RunResult:
@@ -306,7 +346,7 @@ class _Session:
                 plan, state, reason = self._trained(folder, events, signals)
                 self._finish(plan, state, reason, signals)
             except Interrupted as stop:
-                stop.run_dir = self._run_dir if folder.began else None
+                stop.go_on = f"--resume {self._run_dir}" if folder.began else None
                 raise
         return RunResult(self._run_dir, reason, state.round, state.best)
 
@@ -316,9 +356,9 @@ class _Session:
         try:
             plan, state, reason = self._train(folder, events, signals)
         except MapReduceRnnError as error:
-            self._log_end(events, str(error).splitlines()[0])
+            self._log_end(events, str(error).splitlines()[0], done=False)
             raise
-        self._log_end(events, reason)
+        self._log_end(events, reason, done=True)
         return plan, state, reason
 
     def _train(
@@ -351,6 +391,7 @@ class _Session:
                 master = Master(
                     plan, self._store, pool, self._run_dir, metrics, events, self._console,
                     elapsed=_elapsed(self._run_dir / EVENTS, state.round),
+                    count_training=self._count_training,
                 )  # fmt: skip
                 return plan, *master.run(state, self._started)
 
@@ -458,11 +499,15 @@ class _Session:
             )
         )
 
-    def _log_end(self, events: JsonLines, reason: str) -> None:
-        """As far as the disk has room: the reason itself must reach the user."""
+    def _log_end(self, events: JsonLines, reason: str, *, done: bool) -> None:
+        """As far as the disk has room: the reason itself must reach the user.
+
+        Args:
+            done: Whether an option said that the run ends here; no: an error or a signal did.
+        """
         seconds = time.monotonic() - self._started
         with suppress(CheckpointError):
-            events.write(_event("end", reason=reason, seconds=seconds))
+            events.write(_event("end", reason=reason, done=done, seconds=seconds))
 
     def _store_facts(self) -> dict[str, Any]:
         """The [store] table: what predictions with this model need to know, and where it was."""

@@ -80,7 +80,17 @@ def test_every_package_is_listed_for_installation() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [[], ["train"], ["data"], ["data", "import"], ["buckets"], ["report"], ["keys"], ["worker"]],
+    [
+        [],
+        ["train"],
+        ["data"],
+        ["data", "import"],
+        ["buckets"],
+        ["compare"],
+        ["report"],
+        ["keys"],
+        ["worker"],
+    ],
 )
 def test_help_comes_without_torch_and_matplotlib(command: list[str]) -> None:
     code = (

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
-from mapreduce_rnn.config import Field, fields
+from mapreduce_rnn import runfolder
+from mapreduce_rnn.config import Field, TrainConfig, fields, override
 
 
 def add_options(parser: argparse.ArgumentParser, options: Iterable[Field]) -> None:
@@ -22,6 +24,18 @@ def given_options(args: argparse.Namespace) -> dict[str, Any]:
     """The options that were written out, by name, as :func:`mapreduce_rnn.config.override` takes
     them."""
     return {f.name: getattr(args, f.name) for f in fields() if hasattr(args, f.name)}
+
+
+def chosen_config(args: argparse.Namespace, source: str) -> TrainConfig:
+    """The options of ``--config FILE``, if that is given, with those that were written out.
+
+    Raises UsageError, naming ``source`` or the file.
+    """
+    config = TrainConfig()
+    if args.config is not None:
+        file = Path(args.config)
+        config = runfolder.options_in(runfolder.read_toml(file), file)
+    return override(config, given_options(args), source)
 
 
 def _add_option(group: Any, f: Field) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from mapreduce_rnn import runfolder
 from mapreduce_rnn.commands import add_command
-from mapreduce_rnn.commands.options import add_options, given_options
-from mapreduce_rnn.config import TrainConfig, fields, override
+from mapreduce_rnn.commands.options import add_options, chosen_config, given_options
+from mapreduce_rnn.config import fields
 from mapreduce_rnn.errors import UsageError
 
 USAGE = """\
@@ -80,11 +79,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--allow-changes is for a run that goes on: add --resume RUN")
     if args.store is None:
         raise UsageError("train: name a store, or a run to go on with (--resume RUN)")
-    config = TrainConfig()
-    if args.config is not None:
-        file = Path(args.config)
-        config = runfolder.options_in(runfolder.read_toml(file), file)
-    config = override(config, given, "train")
+    config = chosen_config(args, "train")
     from mapreduce_rnn import session
 
     if args.dry_run:
