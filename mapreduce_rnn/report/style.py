@@ -19,15 +19,19 @@ class Theme:
     second: str  # training
     warning: str  # the constant output; wrong labels
     good: str
+    transfer: str  # of messages, in a timeline
+    curves: tuple[str, ...]  # of runs beside each other, at least 3 to 1 on ``ground``
 
 
 LIGHT = Theme(
     ground="#ffffff", ink="#1b2230", muted="#596273", rule="#e3e6eb", accent="#1c5fae",
-    second="#7a8495", warning="#b0451a", good="#1b7444",
+    second="#7a8495", warning="#b0451a", good="#1b7444", transfer="#d99a1c",
+    curves=("#0b63b0", "#c2410c", "#15803d", "#9333ea", "#a16207", "#0e7490", "#be185d", "#57534e"),
 )  # fmt: skip
 DARK = Theme(
     ground="#15181d", ink="#e7e9ed", muted="#a3abb8", rule="#2d333d", accent="#7db3f5",
-    second="#8a94a5", warning="#f19b70", good="#6fcf97",
+    second="#8a94a5", warning="#f19b70", good="#6fcf97", transfer="#e8b64a",
+    curves=("#6cb2f7", "#fb9a5b", "#62d684", "#c99bff", "#e0bb4d", "#55d3e6", "#f98bc0", "#b8b2aa"),
 )  # fmt: skip
 
 
@@ -79,7 +83,7 @@ def rc() -> dict[str, Any]:
 
 def on_page(svg: str) -> str:
     """SVG that matplotlib has drawn with :func:`rc`, in the page's colours and font."""
-    for name, colour in asdict(LIGHT).items():
+    for name, colour in _named(LIGHT).items():
         svg = svg.replace(colour, f"var(--{name})")
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # the same in every figure, and nothing points there
     return re.sub(rf"'{_FONT}'[^;\"]*", "var(--font)", svg)
@@ -94,7 +98,14 @@ def style_sheet() -> str:
 
 
 def _variables(theme: Theme) -> str:
-    return " ".join(f"--{name}: {colour};" for name, colour in asdict(theme).items())
+    return " ".join(f"--{name}: {colour};" for name, colour in _named(theme).items())
+
+
+def _named(theme: Theme) -> dict[str, str]:
+    """Its colours by the names that the page gives them."""
+    one, many = asdict(theme), {f"curve-{i}": c for i, c in enumerate(theme.curves)}
+    del one["curves"]
+    return {**one, **many}
 
 
 _RULES = """

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mapreduce_rnn.report.fields import section
 from mapreduce_rnn.report.run import Round, Run
+from mapreduce_rnn.report.timeline import KINDS
 from mapreduce_rnn.text import (
     NOTHING,
     Verdict,
@@ -21,6 +23,9 @@ from mapreduce_rnn.text import (
 )
 
 CPU_NOTE = "CPU figures, not GPU figures"
+SHARES_NOTE = (
+    "Shares of the devices' time over all rounds, validation included; they add up to 100 %."
+)
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,19 @@ class Table:
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+
+def shares_table(
+    header: tuple[str, ...], rows: Iterable[tuple[tuple[str, ...], Mapping[str, float]]]
+) -> Table:
+    """Parts of the devices' time, each row after cells of its own; empty shares give no row.
+
+    Args:
+        header: of the cells before the shares.
+        rows: those cells, and :func:`mapreduce_rnn.report.timeline.shares`.
+    """
+    told = ((*cells, *map(percent, parts.values())) for cells, parts in rows if parts)
+    return Table((*header, *KINDS), tuple(told))
 
 
 def validation_table(run: Run) -> Table:
@@ -78,8 +96,8 @@ def summary(run: Run) -> tuple[tuple[str, str], ...]:
         ("Model", _model(run)),
         ("Workers", _workers(run)),
         ("Reduce", _reduce(run)),
-        ("Machine", _machine(run.start)),
-        ("Software", _software(run.start)),
+        ("Machine", machine(run.start)),
+        ("Software", software(run.start)),
         ("Left out", _left_out(run)),
         ("Command", _command(run.start.get("command"))),
     )
@@ -111,7 +129,7 @@ def _time(run: Run) -> str:
 
 
 def _store(run: Run) -> str:
-    plan, store = run.plan, _section(run.config, "store")
+    plan, store = run.plan, section(run.config, "store")
     sequences = _listed(
         f"{plan.train_sequences:,} training" if plan.train_sequences is not None else "",
         counted(plan.validation_sequences, "validation sequence")
@@ -122,7 +140,7 @@ def _store(run: Run) -> str:
 
 
 def _model(run: Run) -> str:
-    model, plan = _section(run.config, "model"), run.plan
+    model, plan = section(run.config, "model"), run.plan
     layers, units = model.get("layers"), model.get("units")
     bidirectional = model.get("bidirectional", True)  # older runs had no other kind
     return _listed(
@@ -145,7 +163,7 @@ def _workers(run: Run) -> str:
 
 
 def _reduce(run: Run) -> str:
-    options = _section(run.config, "mapreduce")
+    options = section(run.config, "mapreduce")
     chosen, epochs = options.get("reduce_option"), options.get("local_epochs")
     period = ""
     if isinstance(options.get("sync_steps"), int):
@@ -159,14 +177,16 @@ def _reduce(run: Run) -> str:
     )
 
 
-def _machine(start: Mapping[str, Any]) -> str:
+def machine(start: Mapping[str, Any]) -> str:
+    """Host, CPU and GPUs of a start event."""
     devices = start.get("devices")
     gpus = [str(d) for d in devices if d != "cpu"] if isinstance(devices, list) else []
     return _listed(str(start.get("host", "")), str(start.get("cpu", "")), *dict.fromkeys(gpus))
 
 
-def _software(start: Mapping[str, Any]) -> str:
-    return _listed(*(f"{k}\N{NO-BREAK SPACE}{v}" for k, v in _section(start, "versions").items()))
+def software(start: Mapping[str, Any]) -> str:
+    """Versions in a start event."""
+    return _listed(*(f"{k}\N{NO-BREAK SPACE}{v}" for k, v in section(start, "versions").items()))
 
 
 def _command(command: Any) -> str:
@@ -180,11 +200,6 @@ def _left_out(run: Run) -> str:
         f"{counted(rejected, 'contribution')} with numbers that are not finite" if rejected else "",
         f"{counted(skipped, 'batch', 'batches')} with such a gradient" if skipped else "",
     )
-
-
-def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section = config.get(name)
-    return section if isinstance(section, Mapping) else {}
 
 
 def _listed(*texts: str) -> str:
