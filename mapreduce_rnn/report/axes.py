@@ -12,6 +12,7 @@ from mapreduce_rnn.report import marks
 from mapreduce_rnn.report.canvas import STEPS
 from mapreduce_rnn.report.fields import finite
 from mapreduce_rnn.report.run import Round
+from mapreduce_rnn.text import time_unit
 
 _LOG_FROM = 10.0  # ratio of largest to smallest value above which an axis is logarithmic
 
@@ -37,13 +38,6 @@ def time_ruler(rounds: Iterable[Round], simulated: str) -> Ruler:
     name = f"{simulated} training time ({unit})".strip()
     parts = "map + transfer + reduce + checkpoint"
     return Ruler(f"{name}:\n{parts}", lambda round: round.elapsed / seconds, longest / seconds)
-
-
-def time_unit(longest: float) -> tuple[str, float]:
-    """Name of a unit for times up to ``longest`` seconds, and its seconds."""
-    if longest >= 3 * 3600:
-        return "h", 3600.0
-    return ("s", 1.0) if longest < 180 else ("min", 60.0)
 
 
 def epoch_ruler(rounds: Iterable[Round]) -> Ruler:

@@ -14,6 +14,7 @@ from mapreduce_rnn.report.comparison import Comparison, Group
 from mapreduce_rnn.report.measures import Measure, Spread
 from mapreduce_rnn.report.run import Round
 from mapreduce_rnn.report.style import LIGHT
+from mapreduce_rnn.text import time_unit
 
 _DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (7, 2, 1.5, 2)))
 _MARKERS = "os^Dv*PX"
@@ -29,15 +30,14 @@ Names = dict[str, Group]
 def by_devices(groups: Sequence[Group]) -> Drawing:
     """Loss and label error (rows) against training time and epochs (columns), a curve a group."""
     named = {group.devices: group for group in groups}
-    rows = _rows(named, "devices")
-    drawing = panels(count=4, columns=2, legend_rows=rows)
+    drawing = panels(count=4, columns=2, legend_rows=_rows(named, "devices"))
     plots = drawing.figure.axes
     for axis, ruler in zip(plots, _rulers(groups) * 2, strict=True):
         axes.horizontal(axis, ruler)
         if axis in plots[:2]:
-            _losses(axis, named, ruler, "devices", rows)
+            _losses(axis, named, ruler, "devices")
         else:
-            _errors(axis, named, ruler, rows)
+            _errors(axis, named, ruler)
     return drawing
 
 
@@ -53,13 +53,13 @@ def by_buckets(comparison: Comparison, groups: Sequence[Group], loss: float | No
     rows = max(_rows(named, "buckets"), _rows(by_count, "devices"))
     drawing = panels(count=4, columns=2, legend_rows=rows)
     per_epoch, to_loss, *curves = drawing.figure.axes
-    _bucket_times(per_epoch, by_count, measures.epoch_seconds, "Time per epoch", rows)
+    _bucket_times(per_epoch, by_count, measures.epoch_seconds, "Time per epoch")
     reached = measures.seconds_to(math.nan if loss is None else loss)
     aim = "the loss" if loss is None else f"validation loss {loss:g}"
-    _bucket_times(to_loss, by_count, reached, f"Time to {aim}", rows)
+    _bucket_times(to_loss, by_count, reached, f"Time to {aim}")
     for axis, ruler in zip(curves, _rulers(groups), strict=True):
         axes.horizontal(axis, ruler)
-        _losses(axis, named, ruler, "buckets", rows)
+        _losses(axis, named, ruler, "buckets")
     return drawing
 
 
@@ -82,16 +82,16 @@ def _rulers(groups: Sequence[Group]) -> tuple[Ruler, Ruler]:
     return axes.time_ruler(rounds, said), axes.epoch_ruler(rounds)
 
 
-def _losses(axis: Axes, named: Names, ruler: Ruler, by: str, rows: int) -> None:
+def _losses(axis: Axes, named: Names, ruler: Ruler, by: str) -> None:
     _curves(axis, named, ruler, _loss)
     scale = axes.vertical(axis, _values(named, _loss))
-    marks.heading(axis, f"Validation loss (nats per sequence{scale})", INDENT, _COLUMNS[by], rows)
+    marks.heading(axis, f"Validation loss (nats per sequence{scale})", INDENT, _COLUMNS[by])
 
 
-def _errors(axis: Axes, named: Names, ruler: Ruler, rows: int) -> None:
+def _errors(axis: Axes, named: Names, ruler: Ruler) -> None:
     _curves(axis, named, ruler, _label_error)
     axes.error_axis(axis, _values(named, _label_error))
-    marks.heading(axis, "Label error on validation (%)", INDENT, _COLUMNS["devices"], rows)
+    marks.heading(axis, "Label error on validation (%)", INDENT, _COLUMNS["devices"])
 
 
 def _loss(round: Round) -> float:
@@ -127,7 +127,7 @@ def _pen(number: int, points: int, seeds: int = 1) -> marks.Pen:
 
 
 def _bucket_times(
-    axis: Axes, by_count: dict[str, tuple[Group, ...]], measure: Measure, title: str, rows: int
+    axis: Axes, by_count: dict[str, tuple[Group, ...]], measure: Measure, title: str
 ) -> None:
     """A time by buckets, a curve per number of devices, with least and most over the seeds."""
     every = {g.setting.buckets: g.setting.order[2] for groups in by_count.values() for g in groups}
@@ -136,7 +136,7 @@ def _bucket_times(
         name: {labels.index(g.setting.buckets): measures.over_seeds(g, measure) for g in groups}
         for name, groups in by_count.items()
     }
-    unit, seconds = axes.time_unit(
+    unit, seconds = time_unit(
         max((s.most for known in spreads.values() for s in known.values() if s.count), default=0.0)
     )
     for number, (name, known) in enumerate(spreads.items()):
@@ -145,7 +145,7 @@ def _bucket_times(
     scale = axes.vertical(axis, values)
     axis.set(xlabel="buckets", xlim=(-0.5, len(labels) - 0.5))
     axis.set_xticks(range(len(labels)), labels)
-    marks.heading(axis, f"{title} ({unit}{scale})", INDENT, _COLUMNS["devices"], rows)
+    marks.heading(axis, f"{title} ({unit}{scale})", INDENT, _COLUMNS["devices"])
 
 
 def _with_bars(

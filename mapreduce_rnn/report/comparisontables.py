@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from mapreduce_rnn.report import measures
 from mapreduce_rnn.report.comparison import Comparison, Group
@@ -12,19 +12,33 @@ from mapreduce_rnn.report.curves import Value, table_file, yes_no
 from mapreduce_rnn.report.measures import Measure, Spread, over_seeds
 from mapreduce_rnn.report.tables import Table, machine, shares_table, software
 from mapreduce_rnn.report.timeline import KINDS
-from mapreduce_rnn.text import NOTHING, Verdict, counted, duration
+from mapreduce_rnn.text import NOTHING, Verdict, counted, duration, time_unit
 
 _NO_SPREAD = Spread()
 
 
 def times_table(comparison: Comparison) -> Table:
-    """Time per epoch and to each of the targets, a row per group."""
+    """Time per epoch and to each of the targets, a row per group, a unit per column."""
     losses = measures.targets(comparison)
+    times = [_column([over_seeds(g, m) for g in comparison.groups]) for m in _taken(losses)]
+    units, columns = zip(*times, strict=True)
+    heads = (f"{head} ({unit})" for head, unit in zip(_heads(losses), units, strict=True))
     rows = (
-        (*_names(group), _seeds(group), *(_seconds(over_seeds(group, m)) for m in _taken(losses)))
-        for group in comparison.groups
+        (*_names(group), _seeds(group), *cells)
+        for group, *cells in zip(comparison.groups, *columns, strict=True)
     )
-    return Table(("devices", "buckets", "seeds", *_heads(losses)), tuple(rows))
+    return Table(("devices", "buckets", "seeds", *heads), tuple(rows), names=2)
+
+
+def _column(times: Sequence[Spread]) -> tuple[str, tuple[str, ...]]:
+    """A unit for some times, and their cells."""
+    unit, seconds = time_unit(max((time.most for time in times if time.count), default=0.0))
+    return unit, tuple(_with_spread(time, lambda t: _digits(t / seconds)) for time in times)
+
+
+def _digits(value: float) -> str:
+    """Three digits, and more only before the point."""
+    return f"{value:#.3g}".rstrip(".") if value < 100 else f"{value:,.0f}"
 
 
 def speed_up_table(comparison: Comparison) -> Table:
@@ -39,7 +53,7 @@ def speed_up_table(comparison: Comparison) -> Table:
         for group in comparison.groups
         if speed_up(comparison, group, measures.epoch_seconds).count
     )
-    return Table(("devices", "buckets", *_heads(losses), "efficiency"), tuple(rows))
+    return Table(("devices", "buckets", *_heads(losses), "efficiency"), tuple(rows), names=2)
 
 
 def bucket_gain_table(comparison: Comparison) -> Table:
@@ -50,7 +64,7 @@ def bucket_gain_table(comparison: Comparison) -> Table:
         for group in comparison.groups
         if bucket_gain(comparison, group, measures.epoch_seconds).count
     )
-    return Table(("devices", "buckets", *_heads(losses)), tuple(rows))
+    return Table(("devices", "buckets", *_heads(losses)), tuple(rows), names=2)
 
 
 def _taken(losses: Iterable[float]) -> tuple[Measure, ...]:
@@ -206,10 +220,6 @@ def _seeds(group: Group) -> str:
     finished = sum(cell.finished for cell in group.cells)
     total = len(group.cells)
     return f"{total}" if finished == total else f"{finished} of {total}"
-
-
-def _seconds(value: Spread) -> str:
-    return _with_spread(value, duration)
 
 
 def _times(value: Spread) -> str:

@@ -55,17 +55,18 @@ def level(axis: Axes, y: float, label: str) -> None:
         axis.axhline(y, color=LIGHT.warning, linestyle=(0, (4, 2)), linewidth=1.6, label=label)
 
 
-def heading(axis: Axes, title: str, left: float, columns: int = 4, rows: int = 1) -> None:
+def heading(axis: Axes, title: str, left: float, columns: int = 4) -> None:
     """A title and below it, outside the plot and so never on a curve, the labels.
 
     Args:
         left: where both begin, in inches left of the plot.
-        columns: of labels.
-        rows: of labels for which the panel has room.
+        columns: of labels; their rows are those that the panel was given room for.
     """
     width, height = (side / axis.figure.dpi for side in (axis.bbox.width, axis.bbox.height))
-    axis.set_title(title, x=-left / width, pad=34 + 72 * LEGEND_ROW * (rows - 1))
-    if axis.get_legend_handles_labels()[0]:
+    labels = len(axis.get_legend_handles_labels()[0])
+    more = max(0, -(-labels // columns) - 1)
+    axis.set_title(title, x=-left / width, pad=34 + 72 * LEGEND_ROW * more)
+    if labels:
         above = 1 + _LEGEND_GAP / height
         axis.legend(loc="lower left", bbox_to_anchor=(-left / width, above), ncols=columns)
     else:

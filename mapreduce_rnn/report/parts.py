@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from mapreduce_rnn.report.tables import Table
 from mapreduce_rnn.text import Verdict
 
 _LONG_TABLE = 40  # rows from which a table scrolls by itself
+_NAME = ' class="name"'
 _VERDICT_CLASS = {True: "better", False: "worse", None: "unknown"}
 
 
@@ -85,23 +86,28 @@ def text(words: str) -> str:
 
 
 def table(content: Table, note: str, *, bold: Container[int] = ()) -> str:
-    """A table below a note; what follows a line end in a cell is set smaller below the rest.
+    """A table below a note; the details of a cell are set smaller below the rest.
 
     Args:
         bold: numbers of rows, from 0.
     """
-    head = "".join(f'<th scope="col">{_cell(cell)}</th>' for cell in content.header)
+    head = "".join(
+        f'<th scope="col"{_NAME if n < content.names else ""}>{_cell(cell)}</th>'
+        for n, cell in enumerate(content.header)
+    )
     scroll = "scroll long" if len(content.rows) > _LONG_TABLE else "scroll"
-    rows = "\n".join(_row(row, bold=n in bold) for n, row in enumerate(content.rows))
+    rows = "\n".join(_row(row, content.names, bold=n in bold) for n, row in enumerate(content.rows))
     return (
         f'<p class="muted">{text(note)}</p>\n<div class="{scroll}" tabindex="0"><table>\n'
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>"
     )
 
 
-def _row(cells: Iterable[str], bold: bool) -> str:
+def _row(cells: Sequence[str], names: int, bold: bool) -> str:
     kind = ' class="best"' if bold else ""
-    return f"<tr{kind}>" + "".join(f"<td>{_cell(cell)}</td>" for cell in cells) + "</tr>"
+    head = "".join(f'<th scope="row"{_NAME}>{_cell(cell)}</th>' for cell in cells[:names])
+    rest = "".join(f"<td>{_cell(cell)}</td>" for cell in cells[names:])
+    return f"<tr{kind}>{head}{rest}</tr>"
 
 
 def _cell(content: str) -> str:

@@ -142,12 +142,15 @@ dd { margin: 0; overflow-wrap: anywhere; }
 .scroll.long { max-height: 44rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums;
   font-size: 0.9375rem; }
-th { position: sticky; top: 0; background: var(--ground); color: var(--muted); font-weight: 500;
+thead th { position: sticky; top: 0; background: var(--ground); color: var(--muted);
   vertical-align: bottom; box-shadow: inset 0 -1px var(--muted); }
+th { font-weight: 500; }
 th, td { text-align: right; padding: 6px 12px; white-space: nowrap; }
 th:first-child, td:first-child { padding-left: 0; }
 th:last-child, td:last-child { padding-right: 0; }
-td { border-bottom: 1px solid var(--rule); }
+th.name { text-align: left; }
+td, th[scope="row"] { border-bottom: 1px solid var(--rule); }
+small { color: var(--muted); }
 tr.best td { font-weight: 600; }
 .examples { list-style: none; margin: 16px 0 0; padding: 0; display: grid; gap: 16px 32px;
   grid-template-columns: repeat(auto-fill, minmax(min(100%, 26rem), 1fr)); }

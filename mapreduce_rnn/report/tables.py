@@ -30,10 +30,11 @@ SHARES_NOTE = (
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text cells under a header."""
+    """Rows of text cells under a header; in a cell, what follows a line end is a detail."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    names: int = 0  # columns from the left that say what a row is of
 
 
 def shares_table(
@@ -46,7 +47,7 @@ def shares_table(
         rows: those cells, and :func:`mapreduce_rnn.report.timeline.shares`.
     """
     told = ((*cells, *map(percent, parts.values())) for cells, parts in rows if parts)
-    return Table((*header, *KINDS), tuple(told))
+    return Table((*header, *KINDS), tuple(told), names=len(header))
 
 
 def validation_table(run: Run) -> Table:
