@@ -128,6 +128,7 @@ figcaption, .muted { color: var(--muted); font-size: 0.875rem; }
 figcaption { max-width: 44rem; margin-top: 8px; }
 .panels figcaption { grid-column: 1 / -1; margin: 0; }
 .panels svg:only-of-type + figcaption { grid-column: auto; align-self: center; }
+figure + .muted { margin-top: 20px; }
 .verdict { border-left: 4px solid var(--muted); padding: 4px 0 4px 12px; margin: 16px 0 24px;
   font-size: 1.1rem; font-weight: 600; }
 .verdict.better { border-color: var(--good); }

@@ -52,8 +52,9 @@ def shares_table(
 
 def validation_table(run: Run) -> Table:
     """One row per validation, a missing number as "-"."""
+    simulated = "training " if run.simulated is None else "simulated "
     header = (
-        "epoch", "round", "training time (min:s)", "train loss", "val. loss", "label error",
+        "epoch", "round", f"{simulated}time (min:s)", "train loss", "val. loss", "label error",
         "learning rate",
     )  # fmt: skip
     return Table(header, tuple(_row(round) for round in run.validated))
@@ -125,8 +126,10 @@ def _time(run: Run) -> str:
     if not run.rounds:
         return ""
     seconds = run.end.get("seconds") if run.end else None
+    simulated = "" if run.simulated is None else ", simulated"
     total = f"; {duration(seconds)} with start-up and validation" if _is_number(seconds) else ""
-    return f"{duration(run.rounds[-1].elapsed)} in {counted(len(run.rounds), 'round')}{total}"
+    rounds = counted(len(run.rounds), "round")
+    return f"{duration(run.rounds[-1].elapsed)} in {rounds}{simulated}{total}"
 
 
 def _store(run: Run) -> str:
@@ -159,6 +162,7 @@ def _workers(run: Run) -> str:
         counted(workers, f"{kind}worker") if isinstance(workers, int) else "",
         f"{counted(plan.threads, 'thread')} each" if plan.threads is not None else "",
         f"{counted(plan.slots, 'map task')} per round" if plan.slots is not None else "",
+        "" if run.simulated is None else f"for {run.simulated} simulated",
     )
     return f"{text} ({CPU_NOTE})" if plan.device == "cpu" else text
 
