@@ -223,15 +223,15 @@ def _seeds(group: Group) -> str:
 
 
 def _times(value: Spread) -> str:
-    return _with_spread(value, lambda ratio: f"{ratio:.2f} x")
+    return _with_spread(value, lambda ratio: f"{ratio:.2f}", " x")
 
 
-def _with_spread(value: Spread, written: Callable[[float], str]) -> str:
-    """The median; of several seeds the least and the most on a second line."""
+def _with_spread(value: Spread, written: Callable[[float], str], unit: str = "") -> str:
+    """The median with its unit; of several seeds the least and the most as its detail."""
     if not value.count:
         return NOTHING
     extremes = f"\n{written(value.least)} to {written(value.most)}" if value.count > 1 else ""
-    return f"{written(value.median)}{extremes}"
+    return f"{written(value.median)}{unit}{extremes}"
 
 
 def _each(texts: Iterable[str]) -> str:

@@ -112,7 +112,7 @@ def _row(cells: Sequence[str], names: int, bold: bool) -> str:
 
 def _cell(content: str) -> str:
     first, *below = content.split("\n")
-    return text(first) + "".join(f"<br><small>{text(line)}</small>" for line in below)
+    return text(first) + "".join(f"<small>{text(line)}</small>" for line in below)
 
 
 def figure(picture: Picture | None) -> str:

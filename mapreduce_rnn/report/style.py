@@ -151,7 +151,7 @@ th:first-child, td:first-child { padding-left: 0; }
 th:last-child, td:last-child { padding-right: 0; }
 th.name { text-align: left; }
 td, th[scope="row"] { border-bottom: 1px solid var(--rule); }
-small { color: var(--muted); }
+small { display: block; color: var(--muted); }
 tr.best td { font-weight: 600; }
 .examples { list-style: none; margin: 16px 0 0; padding: 0; display: grid; gap: 16px 32px;
   grid-template-columns: repeat(auto-fill, minmax(min(100%, 26rem), 1fr)); }
@@ -170,6 +170,15 @@ mark { background: none; color: var(--warning); font-weight: 600; text-decoratio
   table { font-size: 0.6875rem; line-height: 1.3; }
   th { white-space: normal; }
   th, td { padding: 6px 3px; }
+  small { white-space: normal; }
 }
-@media print { .scroll.long { max-height: none; } }
+@media print {
+  .scroll, .scroll.long { overflow: visible; max-height: none; }
+  table { font-size: 0.75rem; }
+  th, td { padding: 4px 6px; }
+  th, small { white-space: normal; }
+  .panels { grid-template-columns: 1fr 1fr; }
+  tr, .panels svg, .examples li { break-inside: avoid; }
+  h2 { break-after: avoid; }
+}
 """
