@@ -84,6 +84,13 @@ def item(label: str, text: str) -> list[str]:
     ]
 
 
+def table_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns two spaces apart, aligned to the right."""
+    cells = [header, *rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(f"{c:>{w}}" for c, w in zip(row, widths, strict=True)) for row in cells]
+
+
 def _wrap(words: Iterable[str], width: int) -> list[str]:
     lines = [""]
     for word in words:

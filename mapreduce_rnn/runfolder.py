@@ -7,7 +7,7 @@ events.jsonl         times, workers, attempts, versions
 master.log, workers/ logs
 checkpoints/         see :mod:`mapreduce_rnn.checkpoint`
 model.safetensors    the best model
-examples.json, figures/, report.html
+examples.json, figures/, curves.csv, report.html
 """
 
 from __future__ import annotations

@@ -41,6 +41,13 @@ def duration(seconds: float | None) -> str:
     return f"{hours // 24} d {hours % 24:02d} h"
 
 
+def time_unit(longest: float) -> tuple[str, float]:
+    """Name of the unit for times of up to ``longest`` seconds beside each other; its seconds."""
+    if longest >= 3 * 3600:
+        return "h", 3600.0
+    return ("s", 1.0) if longest < 180 else ("min", 60.0)
+
+
 def counted(n: int, one: str, many: str | None = None) -> str:
     """``n`` things; the plural takes an s unless ``many`` gives it."""
     return f"{n:,} {one if n == 1 else many or one + 's'}"

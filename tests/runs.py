@@ -93,8 +93,15 @@ def round_event(n: int) -> dict[str, Any]:
     return {
         "event": "round", "time": 1e9 + 9 * n, "round": n, "elapsed": 8.1 * n, "map_seconds": 8.0,
         "reduce_seconds": 0.05, "validation_seconds": 1.2, "checkpoint_seconds": 0.05,
-        "tasks": [{"slot": s, "worker": s, "attempt": 1, "kind": "map", "start": 0.0,
-                   "seconds": 7.9} for s in range(2)],
+        "tasks": [task("map", s, 7.9, 7.4 + 0.2 * s) for s in range(2)]
+        + [task("score", s, 1.1, 1.0) for s in range(2)],
+    }  # fmt: skip
+
+
+def task(kind: str, slot: int, seconds: float, busy: float, start: float = 0.0) -> dict[str, Any]:
+    return {
+        "kind": kind, "slot": slot, "worker": slot, "attempt": 1, "start": start,
+        "seconds": seconds, "busy_seconds": busy,
     }  # fmt: skip
 
 

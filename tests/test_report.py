@@ -44,9 +44,12 @@ def page_of(run_dir: Path) -> str:
     return page(read_run(run_dir), ())
 
 
-def test_a_report_is_three_figures_and_a_page(reported: Path) -> None:
+FIGURES = ["training", "timeline", "examples", "buckets"]
+
+
+def test_a_report_is_four_figures_and_a_page(reported: Path) -> None:
     drawn = sorted((reported / "figures").iterdir())
-    assert [path.name for path in drawn] == ["buckets.png", "examples.png", "training.png"]
+    assert [path.name for path in drawn] == sorted(f"{name}.png" for name in FIGURES)
     assert all(path.read_bytes().startswith(b"\x89PNG\r\n") for path in drawn)
     assert not list(reported.glob("**/*.partial"))
 
@@ -55,10 +58,10 @@ def test_the_page_needs_no_other_file_and_no_network(reported: Path) -> None:
     text = (reported / "report.html").read_text(encoding="utf-8")
     assert not re.search(r"<script|<link(?! rel=\"icon\" href=\"data:,\")|@import|url\((?!#)", text)
     assert not re.search(r'src=|href="(?:https?:)?//', text)
-    assert len(re.findall(r"<svg viewBox", text)) == 4 + 6 + 2
+    assert len(re.findall(r"<svg viewBox", text)) == 4 + 3 + 6 + 2
     wanted = set(re.findall(r'(?:href="|url\()#(\w+)', text))
     assert wanted <= set(re.findall(r' id="(\w+)"', text))
-    assert {"training", "examples", "buckets"} <= wanted
+    assert set(FIGURES) <= wanted
 
 
 def test_the_page_fits_narrow_and_dark_screens(reported: Path) -> None:
@@ -68,7 +71,7 @@ def test_the_page_fits_narrow_and_dark_screens(reported: Path) -> None:
     drawings = "".join(re.findall(r"<defs>.*?</svg>", text, re.DOTALL))
     assert set(re.findall(r"(?:fill|stroke): ([^;\"]*)", drawings)) <= {
         "none", *(f"var(--{name})" for name in ("ground", "ink", "muted", "rule", "accent",
-                                               "second", "warning")),
+                                               "second", "warning", "good", "transfer")),
     }  # fmt: skip
 
 
@@ -142,7 +145,8 @@ def test_the_figure_compares_with_the_constant_output_on_time_and_epochs(reporte
         assert list(panel.lines[0].get_ydata()) == [pytest.approx(0.931)] * 2  # type: ignore[arg-type]
         labels = panel.get_legend_handles_labels()[1]
         assert labels == ["best constant output 93.1 %", "best round 12: 33.5 %"]
-    assert loss_time.get_xlabel() == error_time.get_xlabel() == "training time (s)"
+    said = "training time (s):\nmap + transfer + reduce + checkpoint"
+    assert loss_time.get_xlabel() == error_time.get_xlabel() == said
     assert loss_epoch.get_xlabel() == error_epoch.get_xlabel() == "epoch"
     assert loss_time.get_ylim() == loss_epoch.get_ylim()
     assert list(error_time.lines[1].get_xdata())[:2] == [8.1, 16.2]  # type: ignore[arg-type]
@@ -209,7 +213,7 @@ def test_odd_runs_can_be_drawn(reported: Path) -> None:
     for rounds in (timeless, (blank,)):
         pictures = draw(dataclasses.replace(odd, rounds=rounds))
         assert all(picture.png and picture.svg for picture in pictures)
-        assert [picture.name for picture in pictures] == ["training", "examples", "buckets"]
+        assert [picture.name for picture in pictures] == FIGURES
 
 
 def test_the_buckets_section_shows_what_other_numbers_of_buckets_would_cost(reported: Path) -> None:
@@ -332,7 +336,7 @@ def test_names_from_the_data_are_text_not_markup(tmp_path: Path) -> None:
 def test_what_is_no_run_folder_is_refused_in_one_line(tmp_path: Path, make: Any) -> None:
     path = tmp_path / "x"
     make(path)
-    with pytest.raises(UsageError, match="expected the folder of a run, got") as error:
+    with pytest.raises(UsageError, match="expected a run folder, or a folder of runs") as error:
         write_report(path)
     assert "\n" not in str(error.value)
 

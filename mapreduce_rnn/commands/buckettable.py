@@ -11,7 +11,7 @@ import numpy as np
 from mapreduce_rnn.bucketing.cost import padding
 from mapreduce_rnn.commands.bucketsurvey import EPOCH, Partition, Survey
 from mapreduce_rnn.config import BatchConfig
-from mapreduce_rnn.lines import item
+from mapreduce_rnn.lines import item, table_lines
 from mapreduce_rnn.text import NOTHING, counted, percent
 
 
@@ -78,7 +78,7 @@ def _buckets(partition: Partition) -> list[str]:
         for boundary, *numbers in zip(partition.boundaries, *sums, strict=True)
     ]
     rows.append(_bucket("all", [column.sum() for column in sums], whole))
-    return _table(("boundary", "sequences", "batches", "padding", "share of time"), rows)
+    return table_lines(("boundary", "sequences", "batches", "padding", "share of time"), rows)
 
 
 def _bucket(name: str, numbers: Sequence[Any], whole: float) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ def _comparison(survey: Survey) -> list[str]:
         (f"{name:<{len(title)}}", *_epoch(partition, base))
         for name, partition in partitions.items()
     ]
-    return _table(header, rows)
+    return table_lines(header, rows)
 
 
 def _epoch(partition: Partition, base: float) -> tuple[str, ...]:
@@ -107,10 +107,3 @@ def _epoch(partition: Partition, base: float) -> tuple[str, ...]:
         f"{cost:,.0f}" if cost >= 1000 else f"{cost:.4g}",
         f"{cost / base:.2f} x" if base else NOTHING,
     )
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns two spaces apart, aligned to the right."""
-    cells = [header, *rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return ["  ".join(f"{c:>{w}}" for c, w in zip(row, widths, strict=True)) for row in cells]

@@ -120,7 +120,7 @@ def _edges(low: int, high: int, long_tail: bool) -> list[float]:
 def _costs(axis: Axes, planned: Sequence[float], chosen: int) -> None:
     least = min(planned) or 1.0  # nothing costs anything, if the cost model says so
     ratios = [cost / least for cost in planned]
-    marks.curve(axis, list(enumerate(ratios, 1)), LIGHT.accent, "planned")
+    marks.curve(axis, list(enumerate(ratios, 1)), marks.Pen(LIGHT.accent), "planned")
     if chosen <= len(ratios):
         ratio = ratios[chosen - 1]
         above = f"{counted(chosen, 'bucket')}: {percent(ratio - 1)} above the least"

@@ -30,8 +30,11 @@ INDENT = 0.55
 STEPS = (1, 2, 5, 10)
 """Between ticks, times a power of ten."""
 
-_HEIGHT = 3.2  # inches of a panel
-_MARGINS = (0.62, 0.77, 0.16, 0.56)  # inches left of, above, right of, below its plot
+LEGEND_ROW = 0.21
+"""Inches that a row of labels above a plot takes."""
+
+_HEIGHT = 3.36  # inches of a panel
+_MARGINS = (0.62, 0.77, 0.16, 0.72)  # inches left of, above, right of, below its plot
 _DPI = 150
 _COLOURS = 64
 
@@ -109,13 +112,17 @@ def svg(figure: Figure) -> str:
     return on_page(body)
 
 
-def panels(count: int, columns: int) -> Drawing:
-    """A drawing of ``count`` empty plots, row by row, in the order of ``figure.axes``."""
-    width, height = columns * TILE, -(-count // columns) * _HEIGHT
-    tiles = tuple(
-        Tile(i % columns * TILE, i // columns * _HEIGHT, TILE, _HEIGHT) for i in range(count)
-    )
+def panels(count: int, columns: int, legend_rows: int = 1) -> Drawing:
+    """A drawing of ``count`` empty plots, row by row, in the order of ``figure.axes``.
+
+    Args:
+        legend_rows: of labels for which each panel gets room above its plot.
+    """
+    more = LEGEND_ROW * (legend_rows - 1)
+    width, panel, height = columns * TILE, _HEIGHT + more, -(-count // columns) * (_HEIGHT + more)
+    left, top, right, bottom = _MARGINS
+    tiles = tuple(Tile(i % columns * TILE, i // columns * panel, TILE, panel) for i in range(count))
     figure = Figure(figsize=(width, height))
     for tile in tiles:
-        figure.add_axes(tile.inside(*_MARGINS).within(width, height))
+        figure.add_axes(tile.inside(left, top + more, right, bottom).within(width, height))
     return Drawing(figure, tiles)

@@ -4,28 +4,41 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from mapreduce_rnn.report.canvas import LEGEND_ROW
 from mapreduce_rnn.report.style import LIGHT
 
 Point = tuple[float, float]
 
+_LEGEND_GAP = 0.1  # inches between a plot and the labels above it
 _MARKED = 60  # points up to which each has a marker
 
 
-def curve(
-    axis: Axes, points: Sequence[Point], colour: str, label: str, dashed: bool = False
-) -> None:
+@dataclass(frozen=True)
+class Pen:
+    """How a curve is drawn; colour, dashes and marker each tell it from others."""
+
+    colour: str
+    dash: str | tuple[float, tuple[float, ...]] = "-"
+    marker: str = "o"
+    width: float = 2.0  # points
+    every: int = 1  # of so many points one has a marker
+
+
+def curve(axis: Axes, points: Sequence[Point], pen: Pen, label: str) -> None:
     """A line with a gap at every NaN; a point alone between gaps keeps a marker."""
     x, y = [p[0] for p in points], [p[1] for p in points]
     seen = [math.isfinite(a) and math.isfinite(b) for a, b in points]
-    marked = list(range(len(seen))) if len(seen) <= _MARKED else alone(seen)
+    often = range(0, len(seen), pen.every) if len(seen) <= _MARKED * pen.every else ()
     if any(seen):
-        axis.plot(x, y, color=colour, label=label, marker="o", markersize=3.6, markevery=marked,
-                  linewidth=1.4 if dashed else 2.0, linestyle="--" if dashed else "-")  # fmt: skip
+        axis.plot(x, y, color=pen.colour, label=label, linewidth=pen.width, linestyle=pen.dash,
+                  marker=pen.marker, markersize=1.8 * pen.width,
+                  markevery=sorted({*often, *alone(seen)}))  # fmt: skip
 
 
 def best(axis: Axes, at: Point, label: str) -> None:
@@ -42,16 +55,20 @@ def level(axis: Axes, y: float, label: str) -> None:
         axis.axhline(y, color=LIGHT.warning, linestyle=(0, (4, 2)), linewidth=1.6, label=label)
 
 
-def heading(axis: Axes, title: str, left: float) -> None:
-    """A title and below it, outside the plot and so never on a curve, a row of the labels.
+def heading(axis: Axes, title: str, left: float, columns: int = 4) -> None:
+    """A title and below it, outside the plot and so never on a curve, the labels.
 
     Args:
         left: where both begin, in inches left of the plot.
+        columns: of labels; their rows are those that the panel was given room for.
     """
-    width = axis.bbox.width / axis.figure.dpi
-    axis.set_title(title, x=-left / width, pad=34)
-    if axis.get_legend_handles_labels()[0]:
-        axis.legend(loc="lower left", bbox_to_anchor=(-left / width, 1.05), ncols=4)
+    width, height = (side / axis.figure.dpi for side in (axis.bbox.width, axis.bbox.height))
+    labels = len(axis.get_legend_handles_labels()[0])
+    more = max(0, -(-labels // columns) - 1)
+    axis.set_title(title, x=-left / width, pad=34 + 72 * LEGEND_ROW * more)
+    if labels:
+        above = 1 + _LEGEND_GAP / height
+        axis.legend(loc="lower left", bbox_to_anchor=(-left / width, above), ncols=columns)
     else:
         axis.text(0.5, 0.5, "no figures in this run", transform=axis.transAxes, ha="center")
 
@@ -68,8 +85,3 @@ def alone(seen: Iterable[bool]) -> list[int]:
     around = [False, *seen, False]
     triples = enumerate(zip(around, around[1:], around[2:], strict=False))
     return [i for i, (before, here, after) in triples if here and not (before or after)]
-
-
-def finite(values: Iterable[float]) -> list[float]:
-    """The numbers among ``values``: no NaN, no infinity."""
-    return [value for value in values if math.isfinite(value)]

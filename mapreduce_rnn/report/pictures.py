@@ -1,53 +1,56 @@
-"""Which figures a report shows, their words, and the two forms of each."""
+"""Which figures the report of a run shows, and their words."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
+from mapreduce_rnn.report.picture import Picture, picture
 from mapreduce_rnn.report.run import Run
 from mapreduce_rnn.report.tables import CPU_NOTE
+from mapreduce_rnn.report.timeline import shown
 from mapreduce_rnn.text import counted, percent
-
-if TYPE_CHECKING:
-    from mapreduce_rnn.report.canvas import Drawing, Tile
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure as a PNG file, and as SVG elements of which a page shows the tiles."""
-
-    name: str
-    title: str
-    caption: str
-    png: bytes
-    svg: str
-    tiles: tuple[Tile, ...]
 
 
 def draw(run: Run) -> tuple[Picture, ...]:
     """Every figure for which the run has data."""
     from mapreduce_rnn.report import bucketplots, canvas, figures, strokes
 
-    pictures = []
+    drawn = []
     with canvas.settings():
         if run.rounds:
-            pictures.append(_picture("training", "Training", _training(run), run, figures.training))
+            drawn.append(picture("training", "Training", _training(run), figures.training(run)))
+        if shown(run.rounds):
+            drawn.append(_timeline(run))
         if run.drawn:
-            pictures.append(_picture("examples", "Examples", _examples(run), run, strokes.examples))
+            drawn.append(picture("examples", "Examples", _examples(run), strokes.examples(run)))
         if run.plan.boundaries:
-            pictures.append(_picture("buckets", "Buckets", _buckets(run), run, bucketplots.of_run))
-    return tuple(pictures)
+            drawn.append(picture("buckets", "Buckets", _buckets(run), bucketplots.of_run(run)))
+    return tuple(drawn)
 
 
-def _picture(
-    name: str, title: str, caption: str, run: Run, draw_it: Callable[[Run], Drawing]
-) -> Picture:
-    from mapreduce_rnn.report.canvas import png, svg
+def _timeline(run: Run) -> Picture:
+    from mapreduce_rnn.report.timelineplot import Shown, timelines
 
-    drawing = draw_it(run)
-    return Picture(name, title, caption, png(drawing.figure), svg(drawing.figure), drawing.tiles)
+    rounds = [
+        Shown(f"Round {round.number}", round.times)
+        for round in shown(run.rounds)
+        if round.times is not None
+    ]
+    caption = timeline_caption(any(item.times.simulated for item in rounds))
+    return picture("timeline", "Where the time went", caption, timelines(rounds))
+
+
+def timeline_caption(simulated: bool) -> str:
+    """The words below a timeline."""
+    if not simulated:
+        transfer = "Of a transfer only its length is known: half is drawn before the map task."
+    else:
+        transfer = (
+            "Simulated: tasks were run and timed one by one and are placed side by side; transfers"
+            " follow one after the other, as they are counted."
+        )
+    return (
+        "What each device did. Transfer: messages with model and answer under way. Waiting: nothing"
+        f" to do while others train. {transfer} Validation is no training time."
+    )
 
 
 def _training(run: Run) -> str:

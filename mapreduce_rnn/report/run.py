@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mapreduce_rnn.errors import UsageError
+from mapreduce_rnn.report.fields import (
+    Record,
+    integer,
+    last,
+    of_kind,
+    real,
+    records,
+    section,
+    text,
+    words,
+)
+from mapreduce_rnn.report.roundtimes import RoundTimes, round_times
 from mapreduce_rnn.runlog import loads, read_lines
-
-Record = Mapping[str, Any]
 
 _MAX_EXAMPLES = 6
 
@@ -31,12 +41,13 @@ class Round:
 
     number: int
     epoch: float  # epochs done, with the part of the last one
-    elapsed: float  # training seconds since round 1 began; validation and start-up apart
+    elapsed: float  # training seconds since round 1 began, simulated ones where the run is
     train_loss: float  # mean CTC loss per sequence, nats
     learning_rate: float
     validation: Validation | None  # None: this round was not validated
     rejected: int  # contributions left out of the mean
     skipped_steps: int  # batches whose gradient was not finite
+    times: RoundTimes | None = None  # None: events.jsonl has none of this round
 
 
 @dataclass(frozen=True)
@@ -84,7 +95,23 @@ class Run:
     rounds: tuple[Round, ...] = ()
     examples: tuple[Example, ...] = ()
     attribution: str = ""  # of the data; belongs under every picture of it
-    problems: tuple[str, ...] = ()  # what is missing or damaged, a line each
+    faults: tuple[str, ...] = ()  # what is missing or damaged of its course, a line each
+    examples_fault: str | None = None  # the same of its examples
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What a report lacks, a line each."""
+        return self.faults if self.examples_fault is None else (*self.faults, self.examples_fault)
+
+    @property
+    def simulated(self) -> int | None:
+        """The number of devices whose time was simulated; None: the time was measured."""
+        return integer(self.start.get("simulated_devices"))
+
+    @property
+    def times(self) -> tuple[RoundTimes, ...]:
+        """Of the rounds that have any."""
+        return tuple(round.times for round in self.rounds if round.times is not None)
 
     @property
     def validated(self) -> tuple[Round, ...]:
@@ -107,13 +134,18 @@ class Run:
         return tuple(example for example in self.shown if example.points)
 
 
+def is_run(path: Path) -> bool:
+    """Whether a folder holds any of the files that a report of a run begins with."""
+    return any((path / name).is_file() for name in ("config.toml", "metrics.jsonl"))
+
+
 def read_run(path: Path) -> Run:
     """Read a run folder. What is missing or damaged is named in ``problems``.
 
     Raises:
         UsageError: the folder isn't there, or holds none of a run's files.
     """
-    if not any((path / name).is_file() for name in ("config.toml", "metrics.jsonl")):
+    if not is_run(path):
         what = "a folder without config.toml and metrics.jsonl" if path.is_dir() else "no folder"
         raise UsageError(f"{path}: expected the folder of a run, got {what}; give the --run-dir")
     config, config_problem = _config(path / "config.toml")
@@ -121,18 +153,19 @@ def read_run(path: Path) -> Run:
     examples, examples_problem = _examples(path / "examples.json")
     plan = _plan(config)
     end, end_problem = _end(events.records)
-    problems = (config_problem, metrics.problem, events.problem, end_problem, examples_problem)
+    faults = (config_problem, metrics.problem, events.problem, end_problem)
     return Run(
         path=path,
         config=config,
         plan=plan,
-        start=_last(events.records, "start") or {},
+        start=last(events.records, "start"),
         end=end,
-        resumed=tuple(_integer(e.get("round")) or 0 for e in _kind(events.records, "resume")),
+        resumed=tuple(integer(e.get("round")) or 0 for e in of_kind(events.records, "resume")),
         rounds=_rounds(metrics.records, events.records),
-        examples=tuple(_example(item) for item in _records(examples.get("items"))),
+        examples=tuple(_example(item) for item in records(examples.get("items"))),
         attribution=str(examples.get("attribution") or plan.attribution),
-        problems=tuple(problem for problem in problems if problem),
+        faults=tuple(fault for fault in faults if fault),
+        examples_fault=examples_problem,
     )
 
 
@@ -158,68 +191,66 @@ def _examples(path: Path) -> tuple[Record, str | None]:
 
 
 def _plan(config: Record) -> Plan:
-    plan = config.get("plan")
-    plan = plan if isinstance(plan, dict) else {}
-    kernel, device = plan.get("kernel"), plan.get("device")
-    boundaries, choice = plan.get("boundaries"), plan.get("bucket_choice")
+    plan = section(config, "plan")
+    boundaries = plan.get("boundaries")
     return Plan(
-        **{name: _integer(plan.get(name)) for name in (
+        **{name: integer(plan.get(name)) for name in (
             "slots", "threads", "parameters", "train_sequences", "validation_sequences",
             "infeasible", "steps_per_epoch",
         )},
-        kernel=kernel if isinstance(kernel, str) else None,
-        device=device if isinstance(device, str) else None,
-        boundaries=tuple(b for b in boundaries if _integer(b)) if isinstance(boundaries, list)
+        kernel=text(plan.get("kernel")),
+        device=text(plan.get("device")),
+        boundaries=tuple(b for b in boundaries if integer(b)) if isinstance(boundaries, list)
         else (),
         planned_cost=_costs(plan.get("planned_cost")),
-        bucket_choice=choice if isinstance(choice, str) else None,
-        expected_padding=_float(plan.get("expected_padding")),
-        constant_label_error=_float(plan.get("constant_label_error")),
+        bucket_choice=text(plan.get("bucket_choice")),
+        expected_padding=real(plan.get("expected_padding")),
+        constant_label_error=real(plan.get("constant_label_error")),
         attribution=str(plan.get("attribution") or ""),
     )  # fmt: skip
 
 
 def _costs(value: Any) -> tuple[float, ...]:
     """All of them, or none if one can't be drawn."""
-    costs = tuple(map(_float, value)) if isinstance(value, list) else ()
+    costs = tuple(map(real, value)) if isinstance(value, list) else ()
     return costs if all(0 < cost < math.inf for cost in costs) else ()
 
 
 def _rounds(metrics: Iterable[Record], events: Iterable[Record]) -> tuple[Round, ...]:
-    # A round that ran again after a resume has two events: the later one is of its metrics.
-    elapsed = {event.get("round"): event.get("elapsed") for event in _kind(events, "round")}
-    return tuple(_round(record, _float(elapsed.get(record.get("round")))) for record in metrics)
+    times = round_times(events)
+    return tuple(_round(record, times.get(integer(record.get("round")) or 0)) for record in metrics)
 
 
-def _round(record: Record, elapsed: float) -> Round:
+def _round(record: Record, times: RoundTimes | None) -> Round:
     rejected = record.get("rejected")
     return Round(
-        number=_integer(record.get("round")) or 0,
-        epoch=_float(record.get("epochs_done")),
-        elapsed=elapsed,
-        train_loss=_float(record.get("train_loss")),
-        learning_rate=_float(record.get("learning_rate")),
+        number=integer(record.get("round")) or 0,
+        epoch=real(record.get("epochs_done")),
+        elapsed=times.elapsed if times else math.nan,
+        train_loss=real(record.get("train_loss")),
+        learning_rate=real(record.get("learning_rate")),
         validation=_validation(record.get("validation")),
         rejected=len(rejected) if isinstance(rejected, list) else 0,
-        skipped_steps=_integer(record.get("skipped_steps")) or 0,
+        skipped_steps=integer(record.get("skipped_steps")) or 0,
+        times=times,
     )
 
 
 def _validation(record: Any) -> Validation | None:
     if not isinstance(record, dict):
         return None
-    return Validation(_float(record.get("loss")), _float(record.get("label_error")))
+    return Validation(real(record.get("loss")), real(record.get("label_error")))
 
 
 def _example(item: Record) -> Example:
     points = item.get("points")
     return Example(
         id=str(item.get("id", "")),
-        reference=_labels(item.get("reference")),
-        hypothesis=_labels(item.get("hypothesis")),
-        edits=_integer(item.get("edits")) or 0,
+        reference=words(item.get("reference")),
+        hypothesis=words(item.get("hypothesis")),
+        edits=integer(item.get("edits")) or 0,
         points=tuple(
-            (_float(p[0]), _float(p[1]), bool(p[2]))
+            (real(p[0]), real(p[1]), bool(p[2]))
             for p in (points if isinstance(points, list) else ())
             if isinstance(p, list) and len(p) == 3
         ),
@@ -231,27 +262,3 @@ def _end(events: tuple[Record, ...]) -> tuple[Record | None, str | None]:
     if session and session[-1].get("event") == "end":
         return session[-1], None
     return None, "the run has not ended: it is still going, or it was killed"
-
-
-def _kind(events: Iterable[Record], kind: str) -> list[Record]:
-    return [event for event in events if event.get("event") == kind]
-
-
-def _last(events: Iterable[Record], kind: str) -> Record | None:
-    return next(iter(reversed(_kind(events, kind))), None)
-
-
-def _records(value: Any) -> list[Record]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def _labels(value: Any) -> tuple[str, ...]:
-    return tuple(map(str, value)) if isinstance(value, list) else ()
-
-
-def _integer(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _float(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else math.nan

@@ -13,7 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mapreduce_rnn.report.canvas import TILE, Drawing, Tile
-from mapreduce_rnn.report.marks import alone, finite
+from mapreduce_rnn.report.fields import finite
+from mapreduce_rnn.report.marks import alone
 from mapreduce_rnn.report.run import Example, Run
 from mapreduce_rnn.report.style import LIGHT
 from mapreduce_rnn.text import counted

@@ -19,15 +19,19 @@ class Theme:
     second: str  # training
     warning: str  # the constant output; wrong labels
     good: str
+    transfer: str  # of messages, in a timeline
+    curves: tuple[str, ...]  # of runs beside each other, at least 3 to 1 on ``ground``
 
 
 LIGHT = Theme(
     ground="#ffffff", ink="#1b2230", muted="#596273", rule="#e3e6eb", accent="#1c5fae",
-    second="#7a8495", warning="#b0451a", good="#1b7444",
+    second="#7a8495", warning="#b0451a", good="#1b7444", transfer="#d99a1c",
+    curves=("#0b63b0", "#c2410c", "#15803d", "#9333ea", "#a16207", "#0e7490", "#be185d", "#57534e"),
 )  # fmt: skip
 DARK = Theme(
     ground="#15181d", ink="#e7e9ed", muted="#a3abb8", rule="#2d333d", accent="#7db3f5",
-    second="#8a94a5", warning="#f19b70", good="#6fcf97",
+    second="#8a94a5", warning="#f19b70", good="#6fcf97", transfer="#e8b64a",
+    curves=("#6cb2f7", "#fb9a5b", "#62d684", "#c99bff", "#e0bb4d", "#55d3e6", "#f98bc0", "#b8b2aa"),
 )  # fmt: skip
 
 
@@ -79,7 +83,7 @@ def rc() -> dict[str, Any]:
 
 def on_page(svg: str) -> str:
     """SVG that matplotlib has drawn with :func:`rc`, in the page's colours and font."""
-    for name, colour in asdict(LIGHT).items():
+    for name, colour in _named(LIGHT).items():
         svg = svg.replace(colour, f"var(--{name})")
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # the same in every figure, and nothing points there
     return re.sub(rf"'{_FONT}'[^;\"]*", "var(--font)", svg)
@@ -94,7 +98,14 @@ def style_sheet() -> str:
 
 
 def _variables(theme: Theme) -> str:
-    return " ".join(f"--{name}: {colour};" for name, colour in asdict(theme).items())
+    return " ".join(f"--{name}: {colour};" for name, colour in _named(theme).items())
+
+
+def _named(theme: Theme) -> dict[str, str]:
+    """Its colours by the names that the page gives them."""
+    one, many = asdict(theme), {f"curve-{i}": c for i, c in enumerate(theme.curves)}
+    del one["curves"]
+    return {**one, **many}
 
 
 _RULES = """
@@ -117,6 +128,7 @@ figcaption, .muted { color: var(--muted); font-size: 0.875rem; }
 figcaption { max-width: 44rem; margin-top: 8px; }
 .panels figcaption { grid-column: 1 / -1; margin: 0; }
 .panels svg:only-of-type + figcaption { grid-column: auto; align-self: center; }
+figure + .muted { margin-top: 20px; }
 .verdict { border-left: 4px solid var(--muted); padding: 4px 0 4px 12px; margin: 16px 0 24px;
   font-size: 1.1rem; font-weight: 600; }
 .verdict.better { border-color: var(--good); }
@@ -131,12 +143,15 @@ dd { margin: 0; overflow-wrap: anywhere; }
 .scroll.long { max-height: 44rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums;
   font-size: 0.9375rem; }
-th { position: sticky; top: 0; background: var(--ground); color: var(--muted); font-weight: 500;
+thead th { position: sticky; top: 0; background: var(--ground); color: var(--muted);
   vertical-align: bottom; box-shadow: inset 0 -1px var(--muted); }
+th { font-weight: 500; }
 th, td { text-align: right; padding: 6px 12px; white-space: nowrap; }
 th:first-child, td:first-child { padding-left: 0; }
 th:last-child, td:last-child { padding-right: 0; }
-td { border-bottom: 1px solid var(--rule); }
+th.name { text-align: left; }
+td, th[scope="row"] { border-bottom: 1px solid var(--rule); }
+small { display: block; color: var(--muted); }
 tr.best td { font-weight: 600; }
 .examples { list-style: none; margin: 16px 0 0; padding: 0; display: grid; gap: 16px 32px;
   grid-template-columns: repeat(auto-fill, minmax(min(100%, 26rem), 1fr)); }
@@ -155,6 +170,15 @@ mark { background: none; color: var(--warning); font-weight: 600; text-decoratio
   table { font-size: 0.6875rem; line-height: 1.3; }
   th { white-space: normal; }
   th, td { padding: 6px 3px; }
+  small { white-space: normal; }
 }
-@media print { .scroll.long { max-height: none; } }
+@media print {
+  .scroll, .scroll.long { overflow: visible; max-height: none; }
+  table { font-size: 0.75rem; }
+  th, td { padding: 4px 6px; }
+  th, small { white-space: normal; }
+  .panels { grid-template-columns: 1fr 1fr; }
+  tr, .panels svg, .examples li { break-inside: avoid; }
+  h2 { break-after: avoid; }
+}
 """

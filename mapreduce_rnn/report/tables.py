@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mapreduce_rnn.report.fields import section
 from mapreduce_rnn.report.run import Round, Run
+from mapreduce_rnn.report.timeline import KINDS
 from mapreduce_rnn.text import (
     NOTHING,
     Verdict,
@@ -21,20 +23,38 @@ from mapreduce_rnn.text import (
 )
 
 CPU_NOTE = "CPU figures, not GPU figures"
+SHARES_NOTE = (
+    "Shares of the devices' time over all rounds, validation included; they add up to 100 %."
+)
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text cells under a header."""
+    """Rows of text cells under a header; in a cell, what follows a line end is a detail."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    names: int = 0  # columns from the left that say what a row is of
+
+
+def shares_table(
+    header: tuple[str, ...], rows: Iterable[tuple[tuple[str, ...], Mapping[str, float]]]
+) -> Table:
+    """Parts of the devices' time, each row after cells of its own; empty shares give no row.
+
+    Args:
+        header: of the cells before the shares.
+        rows: those cells, and :func:`mapreduce_rnn.report.timeline.shares`.
+    """
+    told = ((*cells, *map(percent, parts.values())) for cells, parts in rows if parts)
+    return Table((*header, *KINDS), tuple(told), names=len(header))
 
 
 def validation_table(run: Run) -> Table:
     """One row per validation, a missing number as "-"."""
+    simulated = "training " if run.simulated is None else "simulated "
     header = (
-        "epoch", "round", "training time (min:s)", "train loss", "val. loss", "label error",
+        "epoch", "round", f"{simulated}time (min:s)", "train loss", "val. loss", "label error",
         "learning rate",
     )  # fmt: skip
     return Table(header, tuple(_row(round) for round in run.validated))
@@ -78,8 +98,8 @@ def summary(run: Run) -> tuple[tuple[str, str], ...]:
         ("Model", _model(run)),
         ("Workers", _workers(run)),
         ("Reduce", _reduce(run)),
-        ("Machine", _machine(run.start)),
-        ("Software", _software(run.start)),
+        ("Machine", machine(run.start)),
+        ("Software", software(run.start)),
         ("Left out", _left_out(run)),
         ("Command", _command(run.start.get("command"))),
     )
@@ -106,12 +126,14 @@ def _time(run: Run) -> str:
     if not run.rounds:
         return ""
     seconds = run.end.get("seconds") if run.end else None
+    simulated = "" if run.simulated is None else ", simulated"
     total = f"; {duration(seconds)} with start-up and validation" if _is_number(seconds) else ""
-    return f"{duration(run.rounds[-1].elapsed)} in {counted(len(run.rounds), 'round')}{total}"
+    rounds = counted(len(run.rounds), "round")
+    return f"{duration(run.rounds[-1].elapsed)} in {rounds}{simulated}{total}"
 
 
 def _store(run: Run) -> str:
-    plan, store = run.plan, _section(run.config, "store")
+    plan, store = run.plan, section(run.config, "store")
     sequences = _listed(
         f"{plan.train_sequences:,} training" if plan.train_sequences is not None else "",
         counted(plan.validation_sequences, "validation sequence")
@@ -122,7 +144,7 @@ def _store(run: Run) -> str:
 
 
 def _model(run: Run) -> str:
-    model, plan = _section(run.config, "model"), run.plan
+    model, plan = section(run.config, "model"), run.plan
     layers, units = model.get("layers"), model.get("units")
     bidirectional = model.get("bidirectional", True)  # older runs had no other kind
     return _listed(
@@ -140,12 +162,13 @@ def _workers(run: Run) -> str:
         counted(workers, f"{kind}worker") if isinstance(workers, int) else "",
         f"{counted(plan.threads, 'thread')} each" if plan.threads is not None else "",
         f"{counted(plan.slots, 'map task')} per round" if plan.slots is not None else "",
+        "" if run.simulated is None else f"for {run.simulated} simulated",
     )
     return f"{text} ({CPU_NOTE})" if plan.device == "cpu" else text
 
 
 def _reduce(run: Run) -> str:
-    options = _section(run.config, "mapreduce")
+    options = section(run.config, "mapreduce")
     chosen, epochs = options.get("reduce_option"), options.get("local_epochs")
     period = ""
     if isinstance(options.get("sync_steps"), int):
@@ -159,14 +182,16 @@ def _reduce(run: Run) -> str:
     )
 
 
-def _machine(start: Mapping[str, Any]) -> str:
+def machine(start: Mapping[str, Any]) -> str:
+    """Host, CPU and GPUs of a start event."""
     devices = start.get("devices")
     gpus = [str(d) for d in devices if d != "cpu"] if isinstance(devices, list) else []
     return _listed(str(start.get("host", "")), str(start.get("cpu", "")), *dict.fromkeys(gpus))
 
 
-def _software(start: Mapping[str, Any]) -> str:
-    return _listed(*(f"{k}\N{NO-BREAK SPACE}{v}" for k, v in _section(start, "versions").items()))
+def software(start: Mapping[str, Any]) -> str:
+    """Versions in a start event."""
+    return _listed(*(f"{k}\N{NO-BREAK SPACE}{v}" for k, v in section(start, "versions").items()))
 
 
 def _command(command: Any) -> str:
@@ -180,11 +205,6 @@ def _left_out(run: Run) -> str:
         f"{counted(rejected, 'contribution')} with numbers that are not finite" if rejected else "",
         f"{counted(skipped, 'batch', 'batches')} with such a gradient" if skipped else "",
     )
-
-
-def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section = config.get(name)
-    return section if isinstance(section, Mapping) else {}
 
 
 def _listed(*texts: str) -> str:
