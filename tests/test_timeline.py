@@ -81,6 +81,12 @@ def test_the_validation_of_simulated_devices_is_counted_as_their_map_is() -> Non
     assert round_times([event])[1].validation.seconds == pytest.approx(1.8 + 3 * 0.2 + 0.1)
 
 
+def test_half_of_a_real_transfer_is_shown_before_the_training_and_half_after() -> None:
+    times = round_times([round_event(1, count=1, busy=9.0, simulated=False)])[1]
+    drawn = [(span.kind, span.start, span.end) for span in spans(times)]
+    assert drawn[:3] == [("transfer", 0.0, 0.5), ("map", 0.5, 9.5), ("transfer", 9.5, 10.0)]
+
+
 def test_a_device_without_a_task_waits() -> None:
     events = [{"event": "start", "workers": 4}, round_event(1, count=2, busy=9.0, simulated=False)]
     times = round_times(events)[1]
