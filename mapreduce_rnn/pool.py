@@ -188,7 +188,7 @@ class Pool:
                 self._launcher.stop(place)
                 self._lose(place, message.traceback, phase)
             case TaskFailed(kind=None):
-                raise TrainingFailed(f"worker {place} cannot be set up:\n{message.traceback}")
+                raise TrainingFailed(f"worker {place} cannot be set up: {message.traceback}")
             case TaskFailed():
                 failure = _raised(place, message)
                 self._tell(failure)

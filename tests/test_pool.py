@@ -244,3 +244,14 @@ def test_what_a_task_raised_is_in_the_log_although_it_went_well_elsewhere(
         done = pool.run([PROBE], lambda steps: None)[PROBE.key]
     assert (done.place, done.result.attempt) == (1, 2)
     assert "raised on worker 0:\nTraceback: no room" in caplog.text
+
+
+def test_a_worker_that_cannot_be_set_up_ends_the_run_with_its_own_words() -> None:
+    def too_small(name: str, message: Message) -> bool:
+        workers.answers.append((name, TaskFailed(None, 0, 0, 0, "out of memory: lower --units")))
+        return True
+
+    workers = _Workers(stuck_at=too_small)
+    told = pytest.raises(TrainingFailed, match=r"^worker 0 cannot be set up: out of memory: lower")
+    with told, pool_of(workers, workers) as pool:
+        pool.set_up(OLD)

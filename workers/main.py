@@ -32,6 +32,7 @@ from mapreduce_rnn.protocol.messages import (
 )
 from mapreduce_rnn.protocol.transport import WorkerChannel
 from mapreduce_rnn.workers.device import prepare_device
+from mapreduce_rnn.workers.largest import try_largest_batch
 from mapreduce_rnn.workers.lifeline import die_with_parent
 from mapreduce_rnn.workers.maptask import Context, OnStep, make_context, map_task, score_task
 from mapreduce_rnn.workers.probe import probe_task
@@ -103,6 +104,8 @@ def _set_up(channel: WorkerChannel, name: str, store: Store, setup: Setup) -> Co
         assert threads is not None
         device = prepare_device(name, threads=threads, deterministic=config.run.deterministic)
         context = make_context(config, store, device)
+        if device.type == "cuda":
+            try_largest_batch(context)
         channel.send(Ready("; ".join(context.task.notes(device))))
         return context
     except Exception as error:
