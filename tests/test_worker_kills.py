@@ -121,7 +121,7 @@ def stand_still(process: subprocess.Popen[str], run: Path) -> None:
     os.kill(slow, signal.SIGSTOP)
     until(lambda: len(rounds_of(run)) >= before + 2, ended)
     os.kill(slow, signal.SIGCONT)
-    late = r"discarded an answer of worker 0 to \w+ of slot \d in round \d"
+    late = r"from worker 0\.1: .*discarded its answer to \w+ of slot \d in round \d"
     until(lambda: re.search(late, log.read_text()), ended)
     last = rounds_of(run)[-1]
     until(lambda: rounds_of(run, worker=0)[-1:] > [last], ended)
