@@ -10,16 +10,25 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from types import FrameType
 
 
 def main() -> int:
     """Run the command that this process was started for; returns its exit code."""
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, _end)
+    _on_signals(_end)
     from mapreduce_rnn import cli
 
-    return cli.main()
+    code = cli.main()
+    # Python puts the default back before it leaves, which takes torch a while: a second Ctrl-C in
+    # that time would change the exit code of what is over.
+    _on_signals(signal.SIG_IGN)
+    return code
+
+
+def _on_signals(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, handler)
 
 
 def _end(signum: int, frame: FrameType | None) -> None:

@@ -188,9 +188,11 @@ class Pool:
                 self._launcher.stop(place)
                 self._lose(place, message.traceback, phase)
             case TaskFailed(kind=None):
-                raise TrainingFailed(f"worker {place} cannot be set up:\n{message.traceback}")
+                raise TrainingFailed(f"worker {place} cannot be set up: {message.traceback}")
             case TaskFailed():
-                self._event(_raised(place, message), phase)
+                failure = _raised(place, message)
+                self._tell(failure)
+                self._event(failure, phase)
             case _:
                 self._odd(name, f"a {type(message).__name__}", "ignored")
 
@@ -207,6 +209,13 @@ class Pool:
         phase.candidate = answer
         return rounds.Answered(place, answer.key, answer.attempt)
 
+    def _tell(self, failure: rounds.Raised) -> None:
+        """What a task raised, also where the run goes on; a peer can only fail what it holds."""
+        held = self._state.running.get(failure.place)
+        if held is not None and (held.key, held.attempt) == (failure.key, failure.attempt):
+            told = rounds.describe(failure.key)
+            log.warning("%s raised on worker %d:\n%s", told, failure.place, failure.traceback)
+
     def _odd(self, name: str, kind: str, told: str) -> None:
         """Log what a worker should not have sent, once per worker and kind."""
         who = self._oddities.add(name, kind)
@@ -217,10 +226,14 @@ class Pool:
         """A worker that came by itself, or what one that was given up still sends."""
         if isinstance(message, Hello):
             self._admit(name, message, phase)
-        elif self._launcher.remote:
-            self._refuse(name, "it was given up, silent or hung: start it again")
-        else:
+            return
+        if isinstance(message, AnyResult):
+            told = f"discarded its answer to {rounds.describe(message.key)}"
+            self._odd(name, "it was given up", told)
+        elif not self._launcher.remote:
             self._odd(name, f"a {type(message).__name__}", "it is gone: ignored")
+        if self._launcher.remote:
+            self._refuse(name, "it was given up, silent or hung: start it again")
 
     def _admit(self, name: str, hello: Hello, phase: _Phase) -> None:
         """Without a place for it a worker stays connected and asks again."""

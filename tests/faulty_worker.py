@@ -140,12 +140,13 @@ def main() -> int:
     del sys.argv[1:3]
     if kinds[0] in AT_START and (when == "always" or "0.1" in sys.argv):
         AT_START[kinds[0]]()
+    from mapreduce_rnn.workers import __main__ as command
     from mapreduce_rnn.workers import main as worker
 
     due = _due(kinds, when)
     worker.map_task = _failing(worker.map_task, due)
     worker.WorkerChannel.send = _sending(worker.WorkerChannel.send, due)
-    return worker.main()
+    return command.main()
 
 
 def _due(kinds: list[Fault], when: str) -> Due:

@@ -22,7 +22,7 @@ TOLD = {
     Fault.STOPPED: r"worker \d is gone: silent for",
     Fault.HUNG: r"worker \d is gone: hung: no step for",
     Fault.SLOW: r"",
-    Fault.DISK_FULL: r"training of slot 1 in round 2: attempt 2",
+    Fault.DISK_FULL: r"slot 1 in round 2 raised on worker \d:\n(.|\n)*No space left on device",
     Fault.CORRUPT_ANSWER: r"malformed(.|\n)*worker \d is gone: hung: no step for",
     Fault.DUPLICATE_ANSWER: r"discarded its answer to training of slot 1 in round 2",
     Fault.LATE_ANSWER: r"discarded its answer to training of slot 1 in round 1",

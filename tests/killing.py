@@ -6,13 +6,17 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 from mapreduce_rnn.runlog import read_lines
+
+Ended = Callable[[float], bool]
+"""Waits so many seconds for the end of a run; whether it has come by then."""
 
 
 def started(*arguments: str | Path) -> subprocess.Popen[str]:
@@ -48,6 +52,29 @@ def children(process: int) -> Iterable[int]:
     for listing in Path(f"/proc/{process}/task").glob("*/children"):
         with suppress(OSError):
             yield from map(int, listing.read_text().split())
+
+
+def all_ready(events: Path, workers: int, ended: Ended) -> None:
+    """Wait until so many workers have been ready."""
+    deadline = time.monotonic() + 120
+    while sum(event.get("what") == "ready" for event in read_lines(events).records) < workers:
+        assert time.monotonic() < deadline
+        assert not ended(0.02)
+
+
+def kill_at_random(
+    master: int, events: Path, moments: Random, ended: Ended, *, kills: int, pause: float
+) -> None:
+    """SIGKILL workers of a run, each after up to ``pause`` seconds more; it must outlast that."""
+    done = 0
+    while done < kills:
+        assert not ended(moments.uniform(0, pause)), f"ended after {done} kills"
+        done += kill_a_worker(master, events, moments)
+
+
+def losses(events: Path) -> list[str]:
+    """How each worker that was lost ended."""
+    return [e["reason"] for e in read_lines(events).records if e.get("what") == "lost"]
 
 
 def kill_a_worker(master: int, events: Path, moments: Random) -> bool:

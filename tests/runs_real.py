@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,16 @@ def result_bytes(path: Path) -> dict[str, str]:
     Of the checkpoints the last: which rounds before it were saved depends on the time they took.
     """
     last = max(p for p in (path / "checkpoints").iterdir())
-    files = [path / "model.safetensors", path / "metrics.jsonl", *sorted(last.iterdir())]
+    return _sums(path, last.iterdir())
+
+
+def all_bytes(path: Path) -> dict[str, str]:
+    """As :func:`result_bytes`, with every checkpoint: of runs that save each round."""
+    return _sums(path, path.glob("checkpoints/*/*"))
+
+
+def _sums(path: Path, saved: Iterable[Path]) -> dict[str, str]:
+    files = [path / "model.safetensors", path / "metrics.jsonl", *sorted(saved)]
     return {
         str(f.relative_to(path)): hashlib.sha256(f.read_bytes()).hexdigest()
         for f in files

@@ -45,6 +45,7 @@ def failing(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple
         (["--unit", "3"], "unrecognized arguments: --unit"),
         (["--gpus", "2", "--cpu-workers", "2"], "--gpus and --cpu-workers exclude each other"),
         (["--gpus", "2"], "--cpu-workers 2"),
+        (["--keep", "0"], "--keep must be at least 1"),
         (["--devices", "0,1"], "--cpu-workers 2"),
         (["--gpus", "two"], "--gpus two: expected a number from 1 on, or auto"),
         (["--epochs", "1" + 24 * "0"], "--epochs must be at most 9223372036854775807"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import mapreduce_rnn
+from mapreduce_rnn.config import TrainConfig, override
 from runs_real import SMALL, command, lines, result_bytes
 
 pytestmark = [
@@ -56,3 +58,32 @@ def test_a_checkpoint_of_a_gpu_goes_on_on_a_cpu(store: Path, tmp_path: Path) -> 
     changes = {"epochs": 2, "cpu_workers": 1}
     result = mapreduce_rnn.resume(tmp_path / "run", changes, quiet=True, report=False)
     assert result.rounds == 2
+
+
+def test_each_worker_of_a_resumed_run_has_a_gpu_of_its_own(store: Path, tmp_path: Path) -> None:
+    """A worker refuses to compute where CUDA shows it more than its own."""
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two CUDA devices")
+    run = tmp_path / "run"
+    train(store, run, "--gpus", "1", "--map-tasks", "2", "--epochs", "1")
+    mapreduce_rnn.resume(run, {"epochs": 2, "gpus": "2"}, quiet=True, report=False)
+    began = [e for e in lines(run / "events.jsonl") if e.get("what") == "started"]
+    assert len({(e["pid"], e["device"]) for e in began[1:]}) == 2
+    assert len({e["device"] for e in began[1:]}) == 2
+
+
+def test_a_caller_that_has_used_cuda_and_forks_by_default_trains(
+    store: Path, tmp_path: Path
+) -> None:
+    before = multiprocessing.get_start_method(allow_none=True)
+    config = override(TrainConfig(), {"units": 8, "epochs": 1, "gpus": "1"}, "test")
+    torch.ones(1, device="cuda").sum().item()
+    multiprocessing.set_start_method("fork", force=True)
+    try:
+        result = mapreduce_rnn.train(
+            store, config, run_dir=tmp_path / "run", quiet=True, report=False
+        )
+        assert multiprocessing.get_start_method() == "fork"
+    finally:
+        multiprocessing.set_start_method(before, force=True)
+    assert result.rounds == 1

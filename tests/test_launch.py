@@ -17,7 +17,12 @@ import pytest
 
 from mapreduce_rnn.launch import local
 from mapreduce_rnn.launch.base import Place, describe_exit
-from mapreduce_rnn.launch.local import PACKAGE_ROOT, LocalLauncher, worker_environment
+from mapreduce_rnn.launch.local import (
+    PACKAGE_ROOT,
+    WORKER_COMMAND,
+    LocalLauncher,
+    worker_environment,
+)
 
 FAKE = str(Path(__file__).parent / "fake_worker.py")
 PATIENCE = 20.0
@@ -172,11 +177,20 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_workers_do_not_outlive_a_killed_master(tmp_path: Path) -> None:
-    command = [sys.executable, "-P", FAKE, "ignore"]
-    environment = os.environ | {"PYTHONPATH": str(PACKAGE_ROOT)}
+SLOW_TORCH = """
+import json, os, signal
+print(json.dumps({"pid": os.getpid()}), flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("command", [("-P", FAKE, "ignore"), WORKER_COMMAND[1:]])
+def test_workers_do_not_outlive_a_killed_master(tmp_path: Path, command: tuple[str, ...]) -> None:
+    """Nor does a real one that is not done with its imports."""
+    (tmp_path / "torch.py").write_text(SLOW_TORCH)
+    environment = os.environ | {"PYTHONPATH": f"{PACKAGE_ROOT}:{tmp_path}"}
     master = subprocess.run(
-        [sys.executable, "-P", "-c", ORPHAN_MAKER, str(tmp_path), *command],
+        [sys.executable, "-P", "-c", ORPHAN_MAKER, str(tmp_path), sys.executable, *command],
         env=environment, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert master.returncode == -signal.SIGKILL

@@ -101,3 +101,18 @@ def test_help_comes_without_torch_and_matplotlib(command: list[str]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "set()"
+
+
+WAITS = {"join", "wait", "communicate", "acquire"}
+
+
+def test_no_wait_is_without_a_deadline() -> None:
+    """Of a thread, a process or a lock: each is given one, in whatever words."""
+    calls = {
+        f"{path.relative_to(ROOT)}:{node.lineno}": node
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in WAITS
+    }
+    assert calls
+    assert not [place for place, call in calls.items() if not (call.args or call.keywords)]

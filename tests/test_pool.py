@@ -21,6 +21,7 @@ from mapreduce_rnn.protocol.messages import (
     ProbeTask,
     Ready,
     Setup,
+    TaskFailed,
 )
 from mapreduce_rnn.protocol.transport import MasterSocket
 
@@ -61,6 +62,8 @@ class _Workers(MasterSocket, Launcher):
         answers: What comes from them next, as (worker, message).
         stopped: Places whose worker was ended from outside.
     """
+
+    remote = False
 
     def __init__(
         self,
@@ -207,3 +210,48 @@ def test_a_worker_that_hangs_after_a_stale_answer_is_no_idle_one() -> None:
         done = pool.run([second], lambda steps: None)[second.key]
     assert done.result.attempt == 2
     assert len(workers.stopped) == 1
+
+
+def test_a_late_answer_of_a_worker_that_was_given_up_is_named_and_changes_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It was under way when the process was ended."""
+    late = ProbeResult(PROBE.round, PROBE.slot, 1, 7.0)
+    workers = _Workers(mute_at=first_probed)
+    with pool_of(workers, workers, WorkerConfig(silence_seconds=0.1)) as pool:
+        pool.set_up(OLD)
+        first = pool.run([PROBE], lambda steps: None)[PROBE.key]
+        workers.answers.insert(0, ("0.1", late))
+        second = pool.run([dataclasses.replace(PROBE, round=1)], lambda steps: None)
+    (done,) = second.values()
+    assert [first.result.seconds, done.result.seconds] == [0.1, 0.1]
+    assert "worker 0.1: it was given up: discarded its answer to the probe" in caplog.text
+
+
+def test_what_a_task_raised_is_in_the_log_although_it_went_well_elsewhere(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def raises(name: str, message: Message) -> bool:
+        failing = first_probed(name, message)
+        if failing:
+            failure = TaskFailed("probe", PROBE.round, PROBE.slot, 1, "Traceback: no room")
+            workers.answers.append((name, failure))
+        return failing
+
+    workers = _Workers(stuck_at=raises)
+    with pool_of(workers, workers) as pool:
+        pool.set_up(OLD)
+        done = pool.run([PROBE], lambda steps: None)[PROBE.key]
+    assert (done.place, done.result.attempt) == (1, 2)
+    assert "raised on worker 0:\nTraceback: no room" in caplog.text
+
+
+def test_a_worker_that_cannot_be_set_up_ends_the_run_with_its_own_words() -> None:
+    def too_small(name: str, message: Message) -> bool:
+        workers.answers.append((name, TaskFailed(None, 0, 0, 0, "out of memory: lower --units")))
+        return True
+
+    workers = _Workers(stuck_at=too_small)
+    told = pytest.raises(TrainingFailed, match=r"^worker 0 cannot be set up: out of memory: lower")
+    with told, pool_of(workers, workers) as pool:
+        pool.set_up(OLD)

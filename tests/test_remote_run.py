@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -120,9 +121,47 @@ def test_a_worker_that_is_killed_is_replaced_by_one_that_comes_later(
                 assert [w.wait(PATIENCE) for w in (second, third)] == [1, 1]
                 assert third.stderr is not None
                 assert "no message from the master at tcp://127.0.0.1" in third.stderr.read()
+    assert_as_calm(small_store, run)
+
+
+@pytest.mark.faults
+def test_a_worker_that_stood_still_for_too_long_comes_back_too_late(
+    small_store: Path, keys: Path, tmp_path: Path
+) -> None:
+    """Its task ran elsewhere: what it answers after all is named and changes nothing."""
+    run, log = tmp_path / "run", tmp_path / "run" / "master.log"
+    options = ("--listen", "tcp://127.0.0.1:*", "--keys", keys, "--cpu-workers", "2", "--epochs",
+               "100000", "--silence-seconds", "5", *SMALL)  # fmt: skip
+    with started("train", small_store, "--run-dir", run, *options) as master:
+        work = ("worker", "--connect", listening(master), "--store", small_store, "--device",
+                "cpu", "--key", keys / "worker.key")  # fmt: skip
+        with started(*work) as first, started(*work):
+            until(lambda: len(ready(run)) == 2)
+            (name,) = (e["name"] for e in workers(run, "started") if e["pid"] == first.pid)
+            first.send_signal(signal.SIGSTOP)
+            until(lambda: workers(run, "lost"))
+            first.send_signal(signal.SIGCONT)
+            assert first.wait(PATIENCE) == 1
+            assert first.stderr is not None
+            assert "it was given up, silent or hung" in first.stderr.read()
+            late = r"it was given up: discarded its answer to \w+ of slot \d in round \d"
+            until(lambda: re.search(rf"from worker {name}\S*: {late}", log.read_text()))
+            assert_goes_on_and_stops(master, run)
+    assert_as_calm(small_store, run)
+
+
+def assert_goes_on_and_stops(master: subprocess.Popen[str], run: Path) -> None:
+    rounds = len(read_lines(run / "metrics.jsonl").records)
+    until(lambda: len(read_lines(run / "metrics.jsonl").records) > rounds)
+    master.send_signal(signal.SIGTERM)
+    assert master.wait(PATIENCE) == 143
+
+
+def assert_as_calm(store: Path, run: Path) -> None:
+    """Resumed by a round, metrics are those of a run without remote workers."""
     resumed = inprocess.resume(run, rounds=len(lines(run / "metrics.jsonl")) + 1)
-    calm = tmp_path / "calm"
-    inprocess.train(small_store, calm, map_tasks=2, epochs=100_000, rounds=resumed.rounds)
+    calm = run.with_name("calm")
+    inprocess.train(store, calm, map_tasks=2, epochs=100_000, rounds=resumed.rounds)
     assert (run / "metrics.jsonl").read_bytes() == (calm / "metrics.jsonl").read_bytes()
 
 

@@ -14,6 +14,7 @@ from mapreduce_rnn import runfolder
 from mapreduce_rnn.config import TrainConfig, override
 from mapreduce_rnn.data.store import Sequence, Store, write_store
 from mapreduce_rnn.errors import ReduceError, StoreError, TrainingFailed
+from mapreduce_rnn.master import check_skipped
 from mapreduce_rnn.session import RunResult
 from runs_real import lines, result_bytes
 from stores import ALPHABET, FEATURES, tiny_store
@@ -144,6 +145,16 @@ def test_too_many_skipped_steps_end_the_run(tmp_path: Path) -> None:
     store = tiny_store(tmp_path / "store", n=100)
     with pytest.raises(TrainingFailed, match="not finite: lower --learning-rate"):
         train(store, tmp_path / "run", learning_rate=1e38, **DIVERGING)
+
+
+@pytest.mark.parametrize(("skipped", "steps"), [(10, 10), (10, 200), (50, 1000)])
+def test_ten_bad_steps_or_5_percent_of_a_round_are_let_pass_and_no_more(
+    skipped: int, steps: int
+) -> None:
+    half = {"steps": steps // 2, "skipped_steps": skipped // 2}
+    check_skipped(3, [half, half])
+    with pytest.raises(TrainingFailed, match=f"^{skipped + 1} of {steps} steps of round 3 had"):
+        check_skipped(3, [half, {**half, "skipped_steps": skipped // 2 + 1}])
 
 
 def test_models_that_are_not_finite_are_refused_by_slot_and_name(

@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ from stores import ALPHABET, FEATURES
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 
+SIGNALS = [signal.SIGINT, signal.SIGTERM]
 STOP_SECONDS = 10.0
 OPTIONS = ["--cpu-workers", "2", "--map-tasks", "2", "--checkpoint-every", "1", *SMALL]
 
@@ -33,6 +35,7 @@ class Running(NamedTuple):
     """A run that is under way."""
 
     process: subprocess.Popen[str]
+    store: Path
     run: Path
 
     @property
@@ -93,36 +96,69 @@ def store_of(path: Path, validation: int) -> Path:
     return path
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=["int", "term"])
+@pytest.mark.parametrize("signum", SIGNALS, ids=["int", "term"])
 @pytest.mark.parametrize("name", MOMENTS)
 def test_a_stop_signal_ends_a_run_soon_and_what_is_left_goes_on(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, name: str, signum: signal.Signals
 ) -> None:
-    moment, sockets = MOMENTS[name], tmp_path_factory.mktemp("s")
-    store, run = store_of(tmp_path / "store", moment.validation), tmp_path / "run"
+    with at_moment(MOMENTS[name], tmp_path, tmp_path_factory) as now:
+        now.process.send_signal(signum)
+        assert_stopped(now, signum)
+    assert_goes_on(now, MOMENTS[name])
+
+
+@pytest.mark.parametrize("signum", SIGNALS, ids=["int", "term"])
+@pytest.mark.parametrize("pause", [None, 0.0, 0.05, 0.3], ids=str)
+def test_a_signal_to_the_whole_group_or_two_of_them_end_it_no_other_way(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory,
+    signum: signal.Signals, pause: float | None,
+) -> None:  # fmt: skip
+    """As a terminal and a cluster send them; the second, if any, within a second."""
+    with at_moment(MOMENTS["training"], tmp_path, tmp_path_factory) as now:
+        os.killpg(now.process.pid, signum)
+        if pause is not None and not ended_in(now.process, pause):
+            os.killpg(now.process.pid, signum)
+        assert_stopped(now, signum)
+    assert_goes_on(now, MOMENTS["training"])
+
+
+@contextmanager
+def at_moment(moment: Moment, folder: Path, others: pytest.TempPathFactory) -> Iterator[Running]:
+    """A run in a process group of its own, when its moment has come; it leaves nothing behind."""
+    store, run, sockets = (
+        store_of(folder / "store", moment.validation),
+        folder / "run",
+        others.mktemp("s"),
+    )
     extra = ["--epochs", str(moment.epochs), "--units", str(moment.units)]
     with subprocess.Popen(
         [sys.executable, "-m", "mapreduce_rnn", "train", store, "--run-dir", run, *OPTIONS, *extra],
         env=os.environ | {
             "TMPDIR": str(sockets), "XDG_RUNTIME_DIR": "",
-            "TORCHINDUCTOR_CACHE_DIR": str(tmp_path_factory.mktemp("torch")),  # torch keeps that
+            "TORCHINDUCTOR_CACHE_DIR": str(others.mktemp("torch")),  # torch keeps that
         },
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, process_group=0,
     ) as process:  # fmt: skip
-        wait_until(moment, Running(process, run))
-        process.send_signal(signum)
-        errors = process.communicate(timeout=STOP_SECONDS)[1]
-    assert process.returncode == 128 + signum
+        try:
+            wait_until(moment, Running(process, store, run))
+            yield Running(process, store, run)
+        finally:
+            process.kill()
+    assert_nothing_is_left(folder, sockets)
+
+
+def assert_stopped(now: Running, signum: signal.Signals) -> None:
+    """In time, with the right code, and one line that says how to go on if that is possible."""
+    errors = now.process.communicate(timeout=STOP_SECONDS)[1]
+    assert now.process.returncode == 128 + signum
     assert errors.startswith(f"mapreduce-rnn: stopped by {signum.name}")
     assert errors.count("\n") == 1
-    assert_nothing_is_left(tmp_path, sockets)
-    if run.exists():
-        assert errors.endswith(f"; go on with --resume {run}\n")
-        assert_goes_on(store, run, moment)
+    if now.run.exists():
+        assert errors.endswith(f"; go on with --resume {now.run}\n")
 
 
 def wait_until(moment: Moment, now: Running) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not moment.has_come(now):
         assert time.monotonic() < deadline
         assert not ended_in(now.process, 0.001)
@@ -135,15 +171,20 @@ def assert_nothing_is_left(folder: Path, sockets: Path) -> None:
     assert not [command for command in commands if os.fsencode(folder) in command]
 
 
-def assert_goes_on(store: Path, run: Path, moment: Moment) -> None:
-    """One round more, as in a run that was never stopped."""
-    try:
-        rounds = checkpoint.load(run).round + 1
-    except checkpoint.CheckpointError:  # stopped before the first round
-        rounds = 1
-    rounds = min(rounds, moment.epochs)
+def assert_goes_on(now: Running, moment: Moment) -> None:
+    """One round more, if there is a run, as in one that was never stopped."""
+    if not now.run.exists():
+        return
+    rounds = min(saved_rounds(now.run) + 1, moment.epochs)
     options = {"map_tasks": 2, "checkpoint_every": 1, "epochs": moment.epochs}
-    inprocess.resume(run, rounds=rounds)
-    calm = run.with_name("calm")
-    inprocess.train(store, calm, **options, units=moment.units, rounds=rounds)
-    assert result_bytes(run) == result_bytes(calm)
+    inprocess.resume(now.run, rounds=rounds)
+    calm = now.run.with_name("calm")
+    inprocess.train(now.store, calm, **options, units=moment.units, rounds=rounds)
+    assert result_bytes(now.run) == result_bytes(calm)
+
+
+def saved_rounds(run: Path) -> int:
+    try:
+        return checkpoint.load(run).round
+    except checkpoint.CheckpointError:  # stopped before the first round
+        return 0

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
-import signal
-import subprocess
-import sys
-import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,9 +14,11 @@ import pytest
 import inprocess
 import mapreduce_rnn
 from inprocess import TINY
+from killing import all_ready, kill_at_random, losses
 from mapreduce_rnn.config import TrainConfig, override
 from mapreduce_rnn.errors import TrainingFailed
-from runs_real import SMALL, FinishedRun, command, lines, result_bytes
+from mapreduce_rnn.runfolder import EVENTS
+from runs_real import SMALL, FinishedRun, all_bytes, command, lines, result_bytes
 from stores import tiny_store
 
 FOUR = {"map_tasks": 4, "epochs": 4, "dropout": 0.2, "seed": 7}
@@ -64,38 +63,25 @@ def test_the_command_gives_the_same_bytes_and_slots_train_on_different_shards(
     assert [line["weights"] for line in finished.metrics()] == [[16, 16]] * 3
 
 
-def test_a_killed_workers_task_runs_again_with_the_same_bytes(tmp_path: Path) -> None:
-    """One of two workers is killed as soon as both train; a new one takes its place."""
-    store = tiny_store(tmp_path / "store", n=400)
-    options = ("--epochs", "3", "--map-tasks", "3", "--cpu-workers", "2", *SMALL)
-    inprocess.train(store, tmp_path / "calm", epochs=3, map_tasks=3)
-    arguments = ["train", store, "--run-dir", tmp_path / "hurt", *options]
-    with subprocess.Popen(
-        [sys.executable, "-m", "mapreduce_rnn", *map(str, arguments)], stdout=subprocess.DEVNULL
-    ) as process:
-        os.kill(_worker_in_training(tmp_path / "hurt" / "events.jsonl"), signal.SIGKILL)
-        assert process.wait(60) == 0
-    events = lines(tmp_path / "hurt" / "events.jsonl")
-    lost = [e for e in events if e.get("what") == "lost"]
-    assert [e["reason"] for e in lost] == ["signal 9 (SIGKILL)"]
-    assert result_bytes(tmp_path / "hurt") == result_bytes(tmp_path / "calm")
+def test_three_workers_killed_at_random_moments_leave_no_trace_in_the_result(
+    tmp_path: Path,
+) -> None:
+    """In little of what test_worker_kills.py does at length."""
+    store, run = tiny_store(tmp_path / "store", n=500), tmp_path / "run"
+    options = {"epochs": 3, "map_tasks": 6, "dropout": 0.2, "checkpoint_every": 1, "keep": "all"}
+    inprocess.train(store, tmp_path / "calm", **options)
+    with ThreadPoolExecutor(1) as thread:
+        many = {"cpu_workers": 3, "max_attempts": 1000}
+        training = thread.submit(train, store, run, **options, **many)
 
+        def ended(seconds: float) -> bool:
+            return bool(wait([training], seconds).done)
 
-def _worker_in_training(events: Path, seconds: float = 60) -> int:
-    """Process id of the first worker, once all of them are ready."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        told = [json.loads(line) for line in _whole_lines(events)]
-        ready = [e for e in told if e.get("what") == "ready"]
-        pids = [e["pid"] for e in told if e.get("what") == "started" and e["place"] == 0]
-        if len(ready) == 2:
-            return int(pids[0])
-    raise AssertionError("the workers did not get ready")
-
-
-def _whole_lines(path: Path) -> list[str]:
-    text = path.read_text() if path.exists() else ""
-    return text[: text.rfind("\n") + 1].splitlines()
+        all_ready(run / EVENTS, 3, ended)
+        kill_at_random(os.getpid(), run / EVENTS, Random(1), ended, kills=3, pause=0.2)
+        training.result(90)
+    assert losses(run / EVENTS) == ["signal 9 (SIGKILL)"] * 3
+    assert all_bytes(run) == all_bytes(tmp_path / "calm")
 
 
 def test_training_works_twice_in_a_process_that_forks_by_default(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from runs_real import lines
 from smalltask import SmallTask
 from stores import tiny_store
 
+RESUME_SECONDS = 5.0  # more than a start from nothing; also pays for the rounds that are left
 INDICES = st.lists(st.integers(0, 2**40), max_size=50)
 
 
@@ -73,10 +75,13 @@ def test_every_epoch_visits_every_sequence_once_also_after_a_stop(
 ) -> None:
     """Stopped in round 2; windows stop in the middle of an epoch."""
     options = {"map_tasks": slots, "epochs": 3, **rounds}
+    began = time.monotonic()
     with pytest.raises(Interrupted):
         train(store, tmp_path / "run", make_task=SmallTask, compute=interrupted_in(2), **options)
+    stopped = time.monotonic()
     resume(tmp_path / "run", make_task=SmallTask, cpu_workers=3)
     assert visited(tmp_path / "run") == dict.fromkeys([1, 2, 3], once(store))
+    assert time.monotonic() - stopped < stopped - began + RESUME_SECONDS
 
 
 def test_rounds_of_several_epochs_count_each_visit(store: Path, tmp_path: Path) -> None:

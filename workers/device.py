@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -29,6 +31,25 @@ def prepare_device(device: str, *, threads: int, deterministic: bool) -> torch.d
     if deterministic:
         _use_deterministic_kernels()
     return torch.device("cuda", 0)
+
+
+@contextmanager
+def told_if_too_large(sequences: int, frames: int) -> Iterator[None]:
+    """What a batch of so many sequences, padded to so many frames, is computed in.
+
+    Raises:
+        TrainingFailed: In place of torch's error for memory that a GPU does not have, with what
+            does not fit and what to set: a smaller batch is the user's to choose, since it
+            changes the result.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise TrainingFailed(
+            f"out of memory: a batch of {sequences} sequences, padded to {frames} frames, does "
+            f"not fit on the GPU: set --max-frames below {sequences * frames}, or lower "
+            "--batch-size or --units"
+        ) from None
 
 
 def _check_visible(device: str) -> None:

@@ -11,7 +11,6 @@ import argparse
 import os
 import sys
 import traceback
-from pathlib import Path
 
 import mapreduce_rnn
 from mapreduce_rnn.config import from_dict
@@ -32,17 +31,15 @@ from mapreduce_rnn.protocol.messages import (
 )
 from mapreduce_rnn.protocol.transport import WorkerChannel
 from mapreduce_rnn.workers.device import prepare_device
-from mapreduce_rnn.workers.lifeline import die_with_parent
+from mapreduce_rnn.workers.largest import try_largest_batch
 from mapreduce_rnn.workers.maptask import Context, OnStep, make_context, map_task, score_task
 from mapreduce_rnn.workers.probe import probe_task
 
 TRACEBACK_CHARACTERS = 16_000  # the end of one fits into a message's header and says the most
 
 
-def main() -> int:
-    """Entry point; the options are written by the launcher, not by people."""
-    options = _parser().parse_args()
-    die_with_parent(options.parent)
+def work(options: argparse.Namespace) -> int:
+    """Serve as the options of :mod:`mapreduce_rnn.workers.__main__` say; returns the exit code."""
     try:
         store = Store.open(options.store)
         with WorkerChannel(options.connect, options.run, options.name) as channel:
@@ -52,18 +49,6 @@ def main() -> int:
         print(error, file=sys.stderr)
         return error.exit_code
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m mapreduce_rnn.workers", description=__doc__)
-    parser.add_argument("--connect", required=True, help="address of the master's socket")
-    parser.add_argument("--run", required=True, help="run id; messages of another are refused")
-    parser.add_argument("--store", required=True, type=Path)
-    parser.add_argument("--place", required=True, type=int)
-    parser.add_argument("--name", required=True, help="name on the master's socket")
-    parser.add_argument("--device", required=True, help="cpu or cuda:<token>")
-    parser.add_argument("--parent", required=True, type=int, help="process id of the master")
-    return parser
 
 
 def hello(device: str, store: Store) -> Hello:
@@ -103,6 +88,8 @@ def _set_up(channel: WorkerChannel, name: str, store: Store, setup: Setup) -> Co
         assert threads is not None
         device = prepare_device(name, threads=threads, deterministic=config.run.deterministic)
         context = make_context(config, store, device)
+        if device.type == "cuda":
+            try_largest_batch(context)
         channel.send(Ready("; ".join(context.task.notes(device))))
         return context
     except Exception as error:

@@ -36,6 +36,7 @@ from mapreduce_rnn.reduce.params import load_arrays, module_arrays
 from mapreduce_rnn.seeds import task_seed
 from mapreduce_rnn.tasks import Task, make_task
 from mapreduce_rnn.visits import visit_sum
+from mapreduce_rnn.workers.device import told_if_too_large
 
 OnStep = Callable[[int], None]
 
@@ -183,7 +184,14 @@ class Trainer:
             padded: Frames that the batch is padded to.
             epochs_done: Before the step; with ``drops``, what the learning rate depends on.
             drops: Of the plateau schedule.
+
+        Raises:
+            TrainingFailed: The batch does not fit into the memory of the device.
         """
+        with told_if_too_large(len(indices), padded):
+            self._step(indices, padded, epochs_done, drops)
+
+    def _step(self, indices: np.ndarray, padded: int, epochs_done: float, drops: int) -> None:
         options, model = self._options, self._context.model
         self._rate = optim.learning_rate(options, epochs_done, drops)
         optim.set_learning_rate(self._optimizer, self._rate)
@@ -237,7 +245,8 @@ def score_task(context: Context, message: ScoreTask, on_step: OnStep) -> ScoreRe
     with torch.inference_mode():
         for done, at in enumerate(order):
             batch = context.task.collate(context.store, indices[at])
-            loss[at], edits[at], reference[at] = context.task.score(context.model, batch)
+            with told_if_too_large(len(at), int(context.store.lengths[indices[at]].max())):
+                loss[at], edits[at], reference[at] = context.task.score(context.model, batch)
             on_step(done + 1)
     return ScoreResult(
         round=message.round,
