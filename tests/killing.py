@@ -8,8 +8,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 
@@ -25,6 +25,15 @@ def started(*arguments: str | Path) -> subprocess.Popen[str]:
         [sys.executable, "-m", "mapreduce_rnn", *map(str, arguments)],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
+
+
+@contextmanager
+def killed_at_last(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Inside, a test may fail without waiting for what it started to end by itself."""
+    try:
+        yield
+    finally:
+        process.kill()
 
 
 def ended_in(process: subprocess.Popen[str], seconds: float) -> bool:

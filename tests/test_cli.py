@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from killing import killed_at_last
 from mapreduce_rnn import cli
 from mapreduce_rnn.config import TrainConfig, from_dict
 from mapreduce_rnn.data.store import Sequence, Store, write_store
@@ -247,7 +248,7 @@ def test_a_reader_that_closes_early_costs_nothing(store: Path, tmp_path: Path) -
     with subprocess.Popen(
         [sys.executable, "-m", "mapreduce_rnn", *map(str, arguments)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+    ) as process, killed_at_last(process):  # fmt: skip
         assert process.stdout is not None
         process.stdout.readline()
         process.stdout.close()
@@ -272,7 +273,7 @@ def test_a_stop_signal_while_modules_are_imported_is_one_line(
         [sys.executable, "-m", "mapreduce_rnn", "--version"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+    ) as process, killed_at_last(process):  # fmt: skip
         assert process.stdout is not None
         assert process.stdout.readline() == "importing\n"
         process.send_signal(signum)
@@ -289,7 +290,7 @@ def test_a_stop_signal_keeps_the_last_round_and_says_how_to_go_on(
     with subprocess.Popen(
         [sys.executable, "-m", "mapreduce_rnn", *map(str, arguments)],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+    ) as process, killed_at_last(process):  # fmt: skip
         _wait_for_rounds(run / "metrics.jsonl", 2)
         process.send_signal(signum)
         _, errors = process.communicate(timeout=10)
