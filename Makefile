@@ -67,6 +67,7 @@ bench: $(STORE)
 	$(BIN)/python benchmarks/padding.py --data $(STORE)
 	$(BIN)/python benchmarks/reduce.py
 	$(BIN)/python benchmarks/epoch_time.py
+	$(BIN)/python benchmarks/ddp.py --data $(STORE)
 	$(BIN)/python benchmarks/faults.py
 
 # Build the wheel and train two rounds with it, installed in a venv of its own, from a folder full

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from figures import spread
 from numpy.typing import NDArray
 from padding import Batches, Lengths, bucketed, cut, lognormal, shuffled, to_longest
 
@@ -108,11 +109,10 @@ def _print(rounds: list[Round], sequences: int) -> None:
     print(f"{'':20}seconds (least .. most)  padded/real    padded    packed")
     for name in rounds[0]:
         epochs = [measured[name] for measured in rounds]
-        seconds = [epoch.seconds for epoch in epochs]
-        spread = f"{statistics.median(seconds):7.1f} ({min(seconds):.1f} .. {max(seconds):.1f})"
+        seconds = spread(epoch.seconds for epoch in epochs)
         padded = statistics.mean(epoch.padded for epoch in epochs)
         ratios = "".join(f"{_faster(rounds, kind, name):10.2f}" for kind in (PADDED, PACKED))
-        print(f"  {name:16}{spread:26}{padded:12.3f}{ratios}")
+        print(f"  {name:16}  {seconds:24}{padded:12.3f}{ratios}")
 
 
 def _faster(rounds: list[Round], plain: str, name: str) -> float:

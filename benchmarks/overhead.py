@@ -22,11 +22,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import nn
-from torch.nn.utils.rnn import pad_sequence
+from plainloop import Sequences, collate, train_step
 
 from mapreduce_rnn import optim
 from mapreduce_rnn.config import TrainConfig
@@ -98,29 +95,14 @@ def bare(context: Context, task: MapTask) -> None:
     model, store, options = context.model, context.store, context.config.optimizer
     load_arrays(model, {k[6:]: v for k, v in task.arrays.items() if k.startswith("model/")})
     shard = task.arrays["shard"]
+    sequences = Sequences(store, shard)
     batches = slot_epoch(store.lengths[shard], context.config.batches, 1, 1, 0).batches
     optimizer = torch.optim.Adam(model.parameters())
     model.train()
     for done, positions in enumerate(batches):
         optimizer.param_groups[0]["lr"] = optim.learning_rate(options, done / len(batches))
-        optimizer.zero_grad()
-        _loss(model, store, shard[positions]).backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(model.parameters(), options.clip_norm)
-        optimizer.step()
-
-
-def _loss(model: nn.Module, store: Store, indices: NDArray[np.int64]) -> torch.Tensor:
-    frames = pad_sequence([torch.from_numpy(store.frames(i)) for i in indices], batch_first=True)
-    labels = [torch.from_numpy(store.labels(i)).long() for i in indices]
-    log_probs = model(frames, torch.from_numpy(store.lengths[indices]))
-    loss = nn.functional.ctc_loss(
-        log_probs.transpose(0, 1),
-        pad_sequence(labels, batch_first=True),
-        torch.from_numpy(store.lengths[indices]),
-        torch.from_numpy(store.label_lengths[indices]),
-        reduction="sum",
-    )
-    return loss / len(indices)
+        batch = collate([sequences[k] for k in positions])
+        train_step(model, optimizer, [batch], options.clip_norm)
 
 
 def _cpu(run: Callable[[], None]) -> float:

@@ -17,17 +17,19 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import numpy as np
+from figures import spread
 from numpy.typing import NDArray
+from processgroup import process_group
 
 from mapreduce_rnn.protocol.messages import Hello, MapResult, MapTask, Stop, prefixed, under
 from mapreduce_rnn.protocol.transport import MasterSocket, WorkerChannel, share
@@ -175,9 +177,9 @@ class Gloo:
     def __init__(self) -> None:
         self._exit = ExitStack()
         folder = self._exit.enter_context(tempfile.TemporaryDirectory())
-        self._pipes = [self._start(rank, f"file://{folder}/group") for rank in range(SLOTS)]
+        self._pipes = [self._start(rank, Path(folder, "group")) for rank in range(SLOTS)]
 
-    def _start(self, rank: int, group: str) -> Connection:
+    def _start(self, rank: int, group: Path) -> Connection:
         pipe, far = SPAWN.Pipe()
         process = SPAWN.Process(target=rank_main, args=(rank, group, far), daemon=True)
         process.start()
@@ -198,21 +200,19 @@ class Gloo:
         self._exit.close()
 
 
-def rank_main(rank: int, group: str, pipe: Connection) -> None:
+def rank_main(rank: int, group: Path, pipe: Connection) -> None:
     """A rank: all-reduces as many floats as it is told, until it is told 0."""
     import torch
     from torch import distributed
 
     torch.set_num_threads(1)
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    distributed.init_process_group("gloo", init_method=group, rank=rank, world_size=SLOTS)
     values = torch.zeros(0)
-    while n_floats := pipe.recv():
-        if len(values) != n_floats:
-            values = torch.zeros(n_floats)
-        distributed.barrier()
-        pipe.send(_seconds(partial(distributed.all_reduce, values)))
-    distributed.destroy_process_group()
+    with process_group(rank, SLOTS, group):
+        while n_floats := pipe.recv():
+            if len(values) != n_floats:
+                values = torch.zeros(n_floats)
+            distributed.barrier()
+            pipe.send(_seconds(partial(distributed.all_reduce, values)))
 
 
 # Figures
@@ -233,14 +233,8 @@ def _interleaved(ours: Callable[[], float], theirs: Callable[[], float], pairs: 
 
 
 def _print(row: str, pairs: Pairs) -> None:
-    ours, theirs = zip(*pairs, strict=True)
-    ratios = [a / b for a, b in pairs]
-    print(f"{row:20} {_spread(ours, 1e3):26} {_spread(theirs, 1e3):26} {_spread(ratios, 1)}")
-
-
-def _spread(values: Sequence[float], scale: float) -> str:
-    least, middle, most = (scale * f(values) for f in (min, statistics.median, max))
-    return f"{middle:.2f} ({least:.2f} .. {most:.2f})"
+    ours, theirs = (spread(1e3 * seconds for seconds in side) for side in zip(*pairs, strict=True))
+    print(f"{row:20} {ours:26} {theirs:26} {spread(a / b for a, b in pairs)}")
 
 
 if __name__ == "__main__":
