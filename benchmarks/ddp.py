@@ -40,9 +40,9 @@ from contestants import BACKENDS, device_kind
 from curve import Curve, Point, epoch_seconds, reached
 from figures import spread
 
+from mapreduce_rnn.commands.options import add_options, given_options
 from mapreduce_rnn.config import TrainConfig, fields, override
 from mapreduce_rnn.data.store import Sequence, Store, write_store
-from mapreduce_rnn.options import add_options, given_options
 
 NAME = "ddp"
 FIRST_SEED = 1  # chooses rates; the turns have those after it

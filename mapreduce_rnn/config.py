@@ -305,6 +305,13 @@ class RunConfig:
         minimum=1,
         decides_result=False,
     )
+    tensorboard: bool = _option(
+        False,
+        "write the curves for TensorBoard too, as they come, into RUN/tensorboard; needs the "
+        "package's extra of that name",
+        "the report has them",
+        decides_result=False,
+    )
     deterministic: bool = _option(
         False,
         "repeatable bytes on a GPU too: CTC loss on the CPU, deterministic kernels",

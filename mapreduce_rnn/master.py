@@ -43,6 +43,7 @@ from mapreduce_rnn.reduce import Contribution, Reduction, make_rule
 from mapreduce_rnn.runfolder import BEST_MODEL
 from mapreduce_rnn.runlog import JsonLines
 from mapreduce_rnn.runstate import RunState, Validation
+from mapreduce_rnn.tensorboard import Board
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +77,7 @@ class Master:
         *,
         elapsed: float,
         count_training: bool,
+        board: Board | None,
     ) -> None:
         self._plan = plan
         self._store = store
@@ -86,6 +88,7 @@ class Master:
         self._console = console
         self._elapsed = elapsed  # training seconds of earlier rounds, over all sessions
         self._count_training = count_training  # they are what --max-seconds limits
+        self._board = board
         self._simulated = plan.config.devices.simulated
         self._rule = make_rule(plan.config.mapreduce)
         self._steps = self._steps_done = 0  # of the epoch, for the bar
@@ -279,6 +282,8 @@ class Master:
                 "tasks": [_timeline(key, d) for key, d in done.items()],
             }
         )
+        if self._board is not None:
+            self._board.round(entry, self._elapsed)
 
     def _simulated_map(self, clock: Clock, done: Mapping[TaskKey, Done]) -> float:
         assert self._simulated is not None

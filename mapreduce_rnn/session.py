@@ -14,7 +14,7 @@ import secrets
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,6 +63,7 @@ from mapreduce_rnn.runstate import Best, RunState
 from mapreduce_rnn.seeds import model_seed
 from mapreduce_rnn.signals import StopSignals
 from mapreduce_rnn.summaries import describe_places, end_summary, start_summary
+from mapreduce_rnn.tensorboard import Board, check_installed
 from mapreduce_rnn.text import counted
 from mapreduce_rnn.warmstart import WarmStart
 
@@ -321,6 +322,8 @@ class _Session:
     ) -> None:
         """``init_from`` is for a new run; ``recorded``, ``allow_changes`` for one that goes on."""
         self._started = time.monotonic()
+        if config.run.tensorboard:
+            check_installed()
         self._store = open_store(store)
         self._console = _console(quiet)
         self._places, self._config = _resolve(config, self._console)
@@ -387,13 +390,20 @@ class _Session:
             folder.write_config(plan.config, self._store_facts(), facts, start.changes)
             pool.set_up(self._setup(plan.config))
             self._say_start(plan, state)
-            with JsonLines(self._run_dir / METRICS) as metrics:
+            with JsonLines(self._run_dir / METRICS) as metrics, self._board(state) as board:
                 master = Master(
                     plan, self._store, pool, self._run_dir, metrics, events, self._console,
                     elapsed=_elapsed(self._run_dir / EVENTS, state.round),
                     count_training=self._count_training,
+                    board=board,
                 )  # fmt: skip
                 return plan, *master.run(state, self._started)
+
+    def _board(self, state: RunState) -> AbstractContextManager[Board | None]:
+        if not self._config.run.tensorboard:
+            return nullcontext()
+        first = next(e for e in _events(self._run_dir / EVENTS) if e.get("event") == "start")
+        return Board(self._run_dir, began=first["time"], rounds=state.round)
 
     def _warm_start(self, initial: Arrays) -> WarmStart | None:
         if self._init_from is None:
@@ -569,11 +579,15 @@ def _event(kind: str, **facts: Any) -> dict[str, Any]:
     return {"event": kind, "time": time.time(), **facts}
 
 
+def _events(path: Path) -> tuple[Mapping[str, Any], ...]:
+    return runlog.read_lines(path).records
+
+
 def _elapsed(events: Path, round: int) -> float:
     """Training seconds up to the end of a round, as the newest event tells.
 
     Its own event is missing if the master was killed between the checkpoint and the event: then
     the round before has to do.
     """
-    told = [e for e in runlog.read_lines(events).records if e.get("event") == "round"]
+    told = [e for e in _events(events) if e.get("event") == "round"]
     return next((float(e["elapsed"]) for e in reversed(told) if e["round"] <= round), 0.0)
