@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from mapreduce_rnn import session
+from mapreduce_rnn import prepare, session
 from mapreduce_rnn.comparison import VARIED, Cell, Progress, difference, progress, to_go_on
 from mapreduce_rnn.config import TrainConfig
 from mapreduce_rnn.errors import UsageError
@@ -43,7 +43,7 @@ class Cells:
         there = dict(self._recorded("*"))
         for cell, config in cells.items():
             settled, _ = self._settled(cell, config)
-            plan = session.planned(self._store, settled, self._init_from)
+            plan = prepare.planned(self._store, settled, self._init_from)
             for name, recorded in there.items():
                 _check_same(self.folder / name, recorded, plan, cell)
 
@@ -102,7 +102,7 @@ class Cells:
                 continue
 
 
-def _check_same(path: Path, recorded: Recorded, plan: session.Planned, cell: Cell) -> None:
+def _check_same(path: Path, recorded: Recorded, plan: prepare.Planned, cell: Cell) -> None:
     """Raise UsageError where the run at ``path`` is of another comparison than the cell."""
     if recorded.fingerprint != plan.fingerprint:
         raise UsageError(f"{path} was made from another store: {ADVICE}")

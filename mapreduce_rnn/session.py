@@ -22,20 +22,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import mapreduce_rnn
-from mapreduce_rnn import checkpoint, machine, runfolder, runlog, warmstart
+from mapreduce_rnn import checkpoint, machine, prepare, runfolder, runlog, warmstart
 from mapreduce_rnn.changes import check_given, devices_to_go_on
 from mapreduce_rnn.config import TrainConfig, override, to_dict
-from mapreduce_rnn.data.store import Store
 from mapreduce_rnn.errors import (
     CheckpointError,
     Interrupted,
     MapReduceRnnError,
-    StoreError,
-    UsageError,
 )
 from mapreduce_rnn.keys import read_master
-from mapreduce_rnn.launch import devices
-from mapreduce_rnn.launch.base import Launcher, Place
+from mapreduce_rnn.launch.base import Launcher
 from mapreduce_rnn.launch.connect import ConnectLauncher, Terms
 from mapreduce_rnn.launch.local import LocalLauncher
 from mapreduce_rnn.master import Master, save_state
@@ -44,7 +40,6 @@ from mapreduce_rnn.plan import (
     Plan,
     make_plan,
     message_bytes,
-    resolve_config,
     usable,
     with_bucket_cost,
 )
@@ -60,11 +55,9 @@ from mapreduce_rnn.rounds import FAILED_STARTS
 from mapreduce_rnn.runfolder import BEST_MODEL, EVENTS, EXAMPLES, METRICS, Recorded, RunFolder
 from mapreduce_rnn.runlog import JsonLines
 from mapreduce_rnn.runstate import Best, RunState
-from mapreduce_rnn.seeds import model_seed
 from mapreduce_rnn.signals import StopSignals
 from mapreduce_rnn.summaries import describe_places, end_summary, start_summary
 from mapreduce_rnn.tensorboard import Board, check_installed
-from mapreduce_rnn.text import counted
 from mapreduce_rnn.warmstart import WarmStart
 
 if TYPE_CHECKING:
@@ -189,121 +182,6 @@ def _changed(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig:
     return override(config, changes, "--resume")
 
 
-def dry_run(store: str | Path, config: TrainConfig, init_from: str | Path | None = None) -> None:
-    """Say what a run would do. Starts no worker and writes nothing; raises as :func:`train`."""
-    console = _console(quiet=False)
-    opened, places, plan, _ = _plan(Path(store), config, init_from, console)
-    console.start(start_summary(plan, opened, places, run_dir=None, resumed_after=None))
-    for note in plan.notes():
-        console.note(note)
-    console.note(
-        f"dry run: nothing was started; a task takes up to {plan.message_bytes / 1e6:.1f} MB"
-    )
-
-
-@dataclass(frozen=True)
-class Planned:
-    """What a new run would record.
-
-    Attributes:
-        fingerprint: of the store.
-        config: its options, nothing left open.
-        init_sha256: of the model that it starts from; None: a random one.
-    """
-
-    fingerprint: str
-    config: TrainConfig
-    init_sha256: str | None
-
-
-def planned(store: str | Path, config: TrainConfig, init_from: str | Path | None = None) -> Planned:
-    """What :func:`train` would record. Starts no worker and writes nothing; raises as it does.
-
-    A bucket cost that workers are to measure counts frames here.
-    """
-    opened, _, plan, warm = _plan(Path(store), config, init_from, _console(quiet=True))
-    return Planned(opened.fingerprint, plan.config, warm.sha256 if warm else None)
-
-
-def _plan(
-    path: Path, config: TrainConfig, init_from: str | Path | None, console: Console
-) -> tuple[Store, tuple[Place, ...], Plan, WarmStart | None]:
-    """All of a run that needs no worker."""
-    store = open_store(path)
-    places, config = _resolve(config, console)
-    if config.batches.bucket_cost == MEASURED:
-        console.note("the bucket cost is measured by workers; this plan counts frames")
-        config = with_bucket_cost(config, "frames")
-    task, model, trainable = _build_model(config, store)
-    plan = make_plan(config, places[0].kind, store, task, model, trainable)
-    warm = None if init_from is None else warmstart.load(Path(init_from), model, store.meta)
-    return store, places, plan, warm
-
-
-def _console(quiet: bool) -> Console:
-    return Console(None if quiet else sys.stdout)
-
-
-def open_store(path: Path) -> Store:
-    """A store that can be trained on. Raises StoreError."""
-    store = Store.open(path)
-    for split in ("train", "validation"):
-        if not len(store.split(split)):
-            raise StoreError(
-                f"{path} has no {split} sequences: a run needs both train and validation"
-            )
-    return store
-
-
-def _resolve(config: TrainConfig, console: Console) -> tuple[tuple[Place, ...], TrainConfig]:
-    """Choose the devices and close what the config leaves open."""
-    cores = devices.usable_cores()
-    places = devices.resolve_places(
-        config.devices,
-        environ=os.environ,
-        count_gpus=devices.cuda_device_count,
-        cores=cores,
-    )
-    threads = devices.resolve_threads(config.run.threads, os.environ)
-    kind = places[0].kind
-    here = kind == "cpu" and config.devices.listen is None
-    warning = devices.thread_warning(threads, len(places), cores) if here else None
-    if warning:
-        console.note(warning)
-    slots = config.devices.simulated or len(places)
-    config = resolve_config(config, slots=slots, threads=threads, device=kind)
-    slots = config.mapreduce.map_tasks or 0
-    if slots < len(places):
-        console.note(
-            f"{counted(slots, 'map task')} per round for {len(places)} workers: "
-            f"{len(places) - slots} of them will be idle; --map-tasks sets the number"
-        )
-    return places, config
-
-
-def _build_model(config: TrainConfig, store: Store) -> tuple[Task, Arrays, frozenset[str]]:
-    """The task, the initial model, built on the CPU, and which of its arrays are parameters.
-
-    Imports torch, which takes a while.
-    """
-    import torch
-
-    from mapreduce_rnn.reduce.params import module_arrays, parameter_arrays
-    from mapreduce_rnn.tasks import make_task
-
-    task = make_task(config, store.meta)
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(model_seed(config.run.seed))
-        try:
-            model = task.build_model()
-        except RuntimeError as error:  # torch's for memory that is not there
-            what = str(error).splitlines()[0]
-            raise UsageError(
-                f"a model of this size cannot be built ({what}): lower --units"
-            ) from None
-    return task, module_arrays(model), frozenset(parameter_arrays(model))
-
-
 class _Session:
     """What a session opens, uses and closes again."""
 
@@ -324,9 +202,9 @@ class _Session:
         self._started = time.monotonic()
         if config.run.tensorboard:
             check_installed()
-        self._store = open_store(store)
-        self._console = _console(quiet)
-        self._places, self._config = _resolve(config, self._console)
+        self._store = prepare.open_store(store)
+        self._console = Console(None if quiet else sys.stdout)
+        self._places, self._config = prepare.resolve(config, self._console)
         if recorded is not None:
             check_given(recorded.config, self._config, allowed=allow_changes)
         self._run_dir = run_dir
@@ -377,7 +255,7 @@ class _Session:
             if self._config.mapreduce.message_limit is None:
                 pool.start()  # workers and master import torch at the same time
             with signals.at_once():  # the import of torch takes seconds
-                task, initial, trainable = _build_model(self._config, self._store)
+                task, initial, trainable = prepare.build_model(self._config, self._store)
             self._open(socket, initial)
             config = self._measured(pool, task, initial)
             kind = self._places[0].kind

@@ -28,6 +28,7 @@ FORBIDDEN = {
     "master.py": ("zmq", "mapreduce_rnn.workers"),
     "pool.py": ("zmq", "mapreduce_rnn.workers"),
     "session.py": ("zmq", "mapreduce_rnn.workers"),
+    "prepare.py": ("zmq", "mapreduce_rnn.workers", "mapreduce_rnn.session", "mapreduce_rnn.master"),
     "workers": ("zmq", "mapreduce_rnn.master", "mapreduce_rnn.session", "mapreduce_rnn.pool"),
 }
 

@@ -80,10 +80,10 @@ def run(args: argparse.Namespace) -> int:
     if args.store is None:
         raise UsageError("train: name a store, or a run to go on with (--resume RUN)")
     config = chosen_config(args, "train")
-    from mapreduce_rnn import session
+    from mapreduce_rnn import prepare, session
 
     if args.dry_run:
-        session.dry_run(args.store, config, args.init_from)
+        prepare.dry_run(args.store, config, args.init_from)
     else:
         session.train(args.store, config, run_dir=args.run_dir, init_from=args.init_from)
     return 0
