@@ -138,6 +138,23 @@ def test_what_reaches_further_never_stops_earlier(
         assert stop_reason(at[0], asked, at[1]) is not None
 
 
+@pytest.mark.parametrize(
+    ("has", "asked", "expected"),
+    [
+        ({"target_loss": 2.0}, {"target_loss": 3.0}, True),
+        ({"target_loss": 3.0}, {"target_loss": 2.0}, False),
+        ({"target_loss": 3.0}, {}, False),
+        ({}, {"target_loss": 3.0, "rounds": 5, "max_seconds": 9.0, "patience": 1}, True),
+        ({"max_seconds": 9.0}, {"max_seconds": 8.0}, True),
+        ({"epochs": 19}, {}, False),
+    ],
+)
+def test_a_lower_target_and_a_later_limit_reach_further(
+    has: dict[str, Any], asked: dict[str, Any], expected: bool
+) -> None:
+    assert reaches(StopConfig(**has), StopConfig(**asked)) is expected
+
+
 @given(stops)
 def test_the_same_limits_reach_as_far(stop: StopConfig) -> None:
     assert reaches(stop, stop)
