@@ -172,17 +172,6 @@ def test_the_time_left_is_no_longer_than_the_time_allowed() -> None:
     assert "8.1       11.9 s" in written(start=start)
 
 
-def test_the_time_left_of_a_limit_in_training_seconds_is_real_time() -> None:
-    """10 s of training took 5 s: the 20 s that are left will take 10 s."""
-    stream, clock = io.StringIO(), Clock()
-    console = Console(stream, clock)
-    console.start(dataclasses.replace(START, stop=StopConfig(max_seconds=30.0)))
-    console.round_begin(1, 100, 5)
-    clock.now += 5.0
-    console.round_end(RoundLine(1, 2.0, None, None, trained=10.0))
-    assert stream.getvalue().splitlines()[-1].endswith("5.0       10.0 s")
-
-
 def test_simulated_time_is_told_at_the_end() -> None:
     time = "9.0 s on 6 simulated CPU workers"
     assert f"training {time}" in end_lines(dataclasses.replace(END, simulated=time), None)

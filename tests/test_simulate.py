@@ -152,5 +152,5 @@ def test_the_time_left_is_real_where_the_limit_is_simulated() -> None:
     console.start(dataclasses.replace(START, stop=stop))
     console.round_begin(1, None, 10)
     clock.now += 60.0
-    console.round_end(RoundLine(1, 2.0, 2.0, 0.5, simulated=10.0))
+    console.round_end(RoundLine(1, 2.0, 2.0, 0.5, trained=10.0))
     assert stream.getvalue().splitlines()[-1].endswith("9 min 00 s")
