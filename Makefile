@@ -69,6 +69,7 @@ bench: $(STORE)
 	$(BIN)/python benchmarks/epoch_time.py
 	$(BIN)/python benchmarks/ddp.py --data $(STORE)
 	$(BIN)/python benchmarks/faults.py
+	$(BIN)/python benchmarks/simulated.py --data $(STORE)
 
 # Build the wheel and train two rounds with it, installed in a venv of its own, from a folder full
 # of files that a careless import would pick up.
