@@ -134,12 +134,12 @@ class Master:
             reduction = self._reduce(before, done)
             state = self._next(before, reduction, done)
         with _timed(clock, "validation"):
-            state, validation = self._validate(state, before)
+            state, validation, scored = self._validate(state, before)
         entry = _metrics(state, done, reduction, validation)
         state = dataclasses.replace(state, metrics_bytes=self._metrics.write(entry))
         with _timed(clock, "checkpoint"):
             self._checkpoint(state)
-        self._log_round(state.round, clock, done, entry)
+        self._log_round(clock, done, scored, entry)
         self._end_on_console(state, entry)
         return state
 
@@ -219,11 +219,13 @@ class Master:
             slots=runstate.next_slots(policy, states, self._plan.slots),
         )
 
-    def _validate(self, state: RunState, before: RunState) -> tuple[RunState, Validation | None]:
+    def _validate(
+        self, state: RunState, before: RunState
+    ) -> tuple[RunState, Validation | None, dict[TaskKey, Done]]:
         """Score the global model on all validation sequences, if this round is to be scored."""
         config = self._plan.config
         if not _to_be_validated(config, before, state):
-            return state, None
+            return state, None, {}
         indices = self._plan.validation.indices
         positions = deal_by_length(self._store.lengths[indices], self._plan.slots)
         model = prefixed("model/", state.model)
@@ -238,7 +240,7 @@ class Master:
             len(indices), [(at, r) for at, r in scored if isinstance(r, ScoreResult)]
         )
         plateau = config.optimizer.plateau_validations
-        return state.validated(validation, plateau), validation
+        return state.validated(validation, plateau), validation, done
 
     def _checkpoint(self, state: RunState) -> None:
         """Save the state if it is the best, or due by rounds or time."""
@@ -263,7 +265,11 @@ class Master:
         self._saved_round, self._saved_at = state.round, time.monotonic()
 
     def _log_round(
-        self, number: int, clock: Clock, done: Mapping[TaskKey, Done], entry: dict[str, Any]
+        self,
+        clock: Clock,
+        done: Mapping[TaskKey, Done],
+        scored: Mapping[TaskKey, Done],
+        entry: dict[str, Any],
     ) -> None:
         """Tell times to events.jsonl; what counts as training time is all but validation."""
         map_seconds, told = clock.map, {}
@@ -275,11 +281,11 @@ class Master:
             {
                 "event": "round",
                 "time": time.time(),
-                "round": number,
+                "round": entry["round"],
                 "elapsed": self._elapsed,
                 **told,
                 **{f"{name}_seconds": spent for name, spent in dataclasses.asdict(clock).items()},
-                "tasks": [_timeline(key, d) for key, d in done.items()],
+                "tasks": [_timeline(key, d) for key, d in (*done.items(), *scored.items())],
             }
         )
         if self._board is not None:

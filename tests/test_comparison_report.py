@@ -19,6 +19,7 @@ from mapreduce_rnn.report import comparisontables as tables
 from mapreduce_rnn.report.comparison import Comparison, read_comparison
 from mapreduce_rnn.report.measures import (
     baseline,
+    bucket_row,
     epoch_seconds,
     lead,
     over_seeds,
@@ -187,6 +188,7 @@ def test_a_missing_and_an_unfinished_run_are_named_and_the_rest_is_shown(tmp_pat
     write_cell(tmp_path, 1, "4")
     write_cell(tmp_path, 1, "none", rounds=3, end={"reason": "stopped", "done": False})
     write_cell(tmp_path, 6, "none", rounds=2, end=None)
+    write_cell(tmp_path, 6, "auto")
     (write_cell(tmp_path, 6, "none", seed=2) / "metrics.jsonl").write_bytes(b"{")
     problems = read_comparison(tmp_path).problems
     begins = ("cpu-6_buckets-none_seed-1: the run has not ended",
@@ -199,6 +201,17 @@ def test_a_missing_and_an_unfinished_run_are_named_and_the_rest_is_shown(tmp_pat
     assert "missing: 6 CPU workers, 4 buckets, seed 1" in problems
     text = write_report(tmp_path).read_text(encoding="utf-8")
     assert all(problem in text for problem in problems)
+
+
+def test_two_comparisons_one_after_the_other_miss_nothing_of_a_grid(tmp_path: Path) -> None:
+    """Devices with one kind of buckets, then kinds of buckets on one device: both are shown."""
+    for count, buckets in [(1, "16"), (6, "16"), (1, "none"), (1, "4")]:
+        write_cell(tmp_path, count, buckets)
+    compared = read_comparison(tmp_path)
+    assert compared.problems == ()
+    assert lead(compared).setting == Setting("cpu", 6, "16")
+    row = [group.setting for group in bucket_row(compared)]
+    assert row == [Setting("cpu", 1, buckets) for buckets in ("none", "4", "16")]
 
 
 def test_while_none_of_a_group_is_finished_its_runs_count_as_far_as_they_are(

@@ -84,6 +84,13 @@ def test_every_round_says_that_its_time_is_simulated(store: Path, tmp_path: Path
     assert all("simulated" not in event for event in rounds(tmp_path / "real"))
 
 
+def test_the_times_of_scoring_are_told_too(store: Path, tmp_path: Path) -> None:
+    small(store, tmp_path / "run", **SIX, validate_every=2)
+    kinds = [[task["kind"] for task in event["tasks"]] for event in rounds(tmp_path / "run")]
+    assert kinds[0] == ["map"] * 6
+    assert sorted(kinds[1]) == ["map"] * 6 + ["score"] * 6
+
+
 def test_the_limit_in_seconds_is_of_simulated_ones(store: Path, tmp_path: Path) -> None:
     """None of the seconds of start-up and validation count: a tiny limit allows one round."""
     small(store, tmp_path / "run", **SIX, max_seconds=1e-6)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import groupby, product
 from pathlib import Path
@@ -127,15 +128,25 @@ def _cell_faults(cell: Cell) -> list[str]:
 
 
 def _missing(cells: Iterable[Cell]) -> list[str]:
-    """What the grid of all devices, buckets and seeds lacks."""
+    """What the grid of all settings and seeds lacks."""
     present = {(cell.setting, cell.seed) for cell in cells}
-    devices = {(setting.kind, setting.count) for setting, _ in present}
-    buckets = {setting.buckets for setting, _ in present}
     seeds = {seed for _, seed in present if seed is not None}
-    grid = product(devices, buckets, seeds)
-    absent = [(Setting(kind, count, bucket), seed) for (kind, count), bucket, seed in grid]
+    grid = product(_asked_for({setting for setting, _ in present}), seeds)
     return [
         f"missing: {setting.devices}, {setting.batches}, seed {seed}"
-        for setting, seed in sorted(absent, key=lambda cell: (cell[0].order, cell[1]))
+        for setting, seed in sorted(grid, key=lambda cell: (cell[0].order, cell[1]))
         if (setting, seed) not in present
     ]
+
+
+def _asked_for(settings: Collection[Setting]) -> set[Setting]:
+    """What a comparison was probably meant to hold.
+
+    Devices and buckets are taken as crossed where two numbers of devices have several kinds of
+    buckets. Else they were compared one after the other, and there is no more than what is there.
+    """
+    devices = Counter((setting.kind, setting.count) for setting in settings)
+    if sum(n > 1 for n in devices.values()) < 2:
+        return set(settings)
+    buckets = {setting.buckets for setting in settings}
+    return {Setting(kind, count, bucket) for (kind, count), bucket in product(devices, buckets)}

@@ -61,12 +61,11 @@ def _buckets(comparison: Comparison) -> Picture | None:
 
     if len({group.setting.buckets for group in comparison.groups}) < 2:
         return None
-    lead, loss = measures.lead(comparison), measures.last_target(comparison)
-    groups = comparison.with_devices(lead.setting)
+    groups, loss = measures.bucket_row(comparison), measures.last_target(comparison)
     caption = (
         "Above: training time per epoch, and to the first validation at or below a loss, by the"
         " number of buckets; none: shuffled batches, each padded to its own longest sequence."
-        f" Below: validation loss on {lead.devices}. {_seeds(groups)}{_note(comparison)}"
+        f" Below: validation loss on {groups[0].devices}. {_seeds(groups)}{_note(comparison)}"
     )
     return picture("buckets", "By buckets", caption, by_buckets(comparison, groups, loss))
 

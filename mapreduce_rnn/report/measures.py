@@ -142,9 +142,19 @@ def lead(comparison: Comparison) -> Group:
     return _fastest(comparison.with_devices(most), last_target(comparison))
 
 
+def bucket_row(comparison: Comparison) -> tuple[Group, ...]:
+    """Groups that differ in their buckets only: on the devices that have most kinds of them.
+
+    Of several on the devices of the lead.
+    """
+    first = comparison.with_devices(lead(comparison).setting)
+    others = (comparison.with_devices(group.setting) for group in comparison.groups)
+    return max((first, *others), key=len)
+
+
 def bucketed(comparison: Comparison) -> Group | None:
-    """The fastest group with buckets on the devices of the lead; None if there is none."""
-    alike = comparison.with_devices(lead(comparison).setting)
+    """The fastest group with buckets of :func:`bucket_row`; None if there is none."""
+    alike = bucket_row(comparison)
     groups = [group for group in alike if group.setting.buckets != NO_BUCKETS]
     return _fastest(groups, last_target(comparison)) if groups else None
 
