@@ -89,6 +89,15 @@ class Store:
         start, stop = self._label_offsets[index : index + 2]
         return np.array(self._labels[start:stop])
 
+    def repeated_labels(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many labels of each sequence equal the one before: int64 (n,)."""
+        same = np.zeros(len(self._labels) + 2, dtype=bool)  # and room for an empty last sequence
+        same[1 : len(self._labels)] = self._labels[1:] == self._labels[:-1]
+        first, stop = self._label_offsets[indices], self._label_offsets[indices + 1]
+        edges = np.stack((first + 1, stop), axis=1).reshape(-1)
+        counts = np.add.reduceat(same, edges, dtype=np.int64)[::2]
+        return np.where(stop - first > 1, counts, 0)  # where nothing lies between, one is given
+
     def id(self, index: int) -> str:
         """Name of a sequence, unique in the store."""
         return self._ids[index]
@@ -166,7 +175,7 @@ def _map_array(path: Path, name: str, meta: Meta) -> NDArray[Any]:
             f"{path / name} does not fit {layout.META}: expected {dtype} {shape}, "
             f"found {array.dtype} {array.shape}; import the store again"
         )
-    return array
+    return array.view(np.ndarray)  # of the same map: numpy.memmap takes several times as long to slice
 
 
 def _check_sum(file: Path, found: str, expected: str) -> None:
