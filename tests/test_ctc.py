@@ -17,7 +17,7 @@ from mapreduce_rnn.config import ModelConfig, OptimizerConfig, TrainConfig
 from mapreduce_rnn.data.store import Sequence, Store, write_store
 from mapreduce_rnn.decode import best_path
 from mapreduce_rnn.tasks import Batch, CtcTask, Task, make_task
-from mapreduce_rnn.tasks.ctc import ctc_losses, frames_needed, make_batch
+from mapreduce_rnn.tasks.ctc import ctc_losses, make_batch
 from stores import tiny_store
 
 CONFIG = TrainConfig(model=ModelConfig(units=8, kernel="padded"))
@@ -69,11 +69,12 @@ def test_usable_counts_a_frame_more_between_equal_neighbours(tmp_path: Path) -> 
 
 
 @given(st.lists(st.integers(1, 2), max_size=4), st.integers(1, 6))
-def test_the_loss_is_finite_exactly_when_there_are_frames_enough(
-    labels: list[int], n_frames: int
+def test_the_loss_is_finite_exactly_where_a_sequence_is_usable(
+    tmp_path_factory: pytest.TempPathFactory, labels: list[int], n_frames: int
 ) -> None:
     loss = loss_of(torch.zeros(n_frames, 3).log_softmax(-1), labels)
-    assert bool(loss.isfinite()) == (n_frames >= frames_needed(np.array(labels, np.int32)))
+    store = store_of(tmp_path_factory.mktemp("any") / "store", [(n_frames, labels)])
+    assert [bool(loss.isfinite())] == CtcTask(CONFIG, store.meta).usable(store, np.array([0]))
 
 
 @given(st.lists(st.integers(1, 2), max_size=3), st.integers(1, 5), st.integers(0, 99))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,18 @@ def test_sequences_come_back_as_they_went_in(
         assert store.id(i) == expected.id
         np.testing.assert_array_equal(store.frames(i), expected.frames)
         np.testing.assert_array_equal(store.labels(i), expected.labels)
+
+
+@given(st.lists(st.lists(st.integers(1, 2), max_size=5), min_size=1, max_size=6), st.data())
+def test_repeated_labels_are_counted_inside_each_sequence(
+    tmp_path_factory: pytest.TempPathFactory, labels: list[list[int]], data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("any") / "store"
+    write(path, *(sequence(f"s{i}", labels=row) for i, row in enumerate(labels)))
+    chosen = data.draw(st.lists(st.sampled_from(range(len(labels)))))
+    expected = [sum(a == b for a, b in pairwise(labels[i])) for i in chosen]
+    repeated = Store.open(path).repeated_labels(np.array(chosen, dtype=np.int64))
+    assert repeated.tolist() == expected
 
 
 @pytest.mark.parametrize("lengths", [(5, 5), (5, 7)])

@@ -56,8 +56,9 @@ class CtcTask(Task):
         frames, labels = store.lengths[indices], store.label_lengths[indices]
         fits = frames >= np.maximum(labels, 1)
         # All neighbours equal is the worst case; only what lies between has to be looked at.
-        for k in np.flatnonzero(fits & (frames < 2 * labels - 1)):
-            fits[k] = frames[k] >= frames_needed(store.labels(int(indices[k])))
+        unsure = np.flatnonzero(fits & (frames < 2 * labels - 1))
+        needed = labels[unsure] + store.repeated_labels(indices[unsure])
+        fits[unsure] = frames[unsure] >= needed
         return fits
 
     def collate(self, store: Store, indices: NDArray[np.int64], length: int | None = None) -> Batch:
@@ -136,11 +137,6 @@ def ctc_losses(
         lengths, target_lengths, blank=BLANK, reduction="none", zero_infinity=False,
     )  # fmt: skip
     return losses.to(log_probs.device)
-
-
-def frames_needed(labels: NDArray[np.int32]) -> int:
-    """Fewest frames that can read ``labels`` (L,): one each, one more between equal neighbours."""
-    return max(1, len(labels) + int(np.count_nonzero(labels[1:] == labels[:-1])))
 
 
 def make_batch(
