@@ -66,6 +66,7 @@ bench: $(STORE)
 	$(BIN)/python benchmarks/buckets_auto.py --data $(STORE)
 	$(BIN)/python benchmarks/padding.py --data $(STORE)
 	$(BIN)/python benchmarks/reduce.py
+	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/epoch_time.py
 	$(BIN)/python benchmarks/ddp.py --data $(STORE)
 	$(BIN)/python benchmarks/faults.py

@@ -48,7 +48,9 @@ from mapreduce_rnn.runstate import RunState
 PROCESSES = 8  # of all stubs together
 RUN = "stubs"
 WAIT_SECONDS = 60.0
-PATIENCE_SECONDS = 600.0  # both ends', where a run would give up: a large broadcast may take longer
+PATIENCE_SECONDS = (
+    3600.0  # both ends', where a run would give up: a large broadcast may take longer
+)
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,9 @@ def run_rounds(plan: Plan, store: Store, model: dict[str, NDArray[Any]]) -> Roun
     ):
         pool.set_up(Setup(to_dict(plan.config), store.fingerprint))
         master = Master(
-            plan, store, pool, Path(folder), metrics, events, Console(None), elapsed=0.0
-        )
+            plan, store, pool, Path(folder), metrics, events, Console(None),
+            elapsed=0.0, count_training=False, board=None,
+        )  # fmt: skip
         master.run(RunState(0, model), time.monotonic())
         return Rounds(
             list(read_lines(Path(folder, "events")).records), socket.sent, socket.received
@@ -85,7 +88,7 @@ def _pool(socket: MasterSocket, n: int) -> Pool:
         Stubs(socket.address, n),
         range(n),
         version=mapreduce_rnn.__version__,
-        options=WorkerConfig(silence_seconds=PATIENCE_SECONDS),
+        options=WorkerConfig(silence_seconds=PATIENCE_SECONDS, hang_seconds=PATIENCE_SECONDS),
         check_signals=lambda: None,
         on_worker=lambda **facts: None,
     )
