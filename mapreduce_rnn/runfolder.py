@@ -94,8 +94,12 @@ class RunFolder:
         self._found = self.path.exists()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._claim()
-            (self.path / "workers").mkdir(exist_ok=True)
+            self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                self._claim()
+            except BaseException:
+                os.close(self._lock)
+                raise
         except OSError as error:
             raise UsageError(
                 f"cannot make the folder {self.path}: {error.strerror}; choose another --run-dir"
@@ -103,17 +107,13 @@ class RunFolder:
         return self
 
     def _claim(self) -> None:
-        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not self._resume:
-                self._take_over()
         except BlockingIOError:
-            os.close(self._lock)
             raise UsageError(f"{self.path} is in use by another mapreduce-rnn") from None
-        except BaseException:
-            os.close(self._lock)
-            raise
+        if not self._resume:
+            self._take_over()
+        (self.path / "workers").mkdir(exist_ok=True)
 
     def _take_over(self) -> None:
         """Only while it is locked: a session that starts looks as one that was killed."""
@@ -121,10 +121,9 @@ class RunFolder:
             raise UsageError(
                 f"{self.path} exists: choose another --run-dir, or go on with --resume {self.path}"
             )
-        if (
-            self.path / _CHECKPOINTS
-        ).exists():  # a copy of a model that this run may not start from
-            shutil.rmtree(self.path / _CHECKPOINTS)
+        copies = self.path / _CHECKPOINTS  # of a model that this run may not start from
+        if copies.exists():
+            shutil.rmtree(copies)
 
     def __exit__(self, *exc_info: object) -> None:
         if not self.began and not self._found:

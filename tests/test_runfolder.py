@@ -10,6 +10,7 @@ from unittest import mock
 
 import pytest
 
+from faultydisk import full_after
 from inprocess import interrupted_in, resume, train
 from mapreduce_rnn import checkpoint, runfolder
 from mapreduce_rnn.config import TrainConfig
@@ -159,3 +160,11 @@ def test_a_run_is_named_after_its_store_also_when_that_is_the_current_folder(
     (tmp_path / "kanji.store").mkdir()
     monkeypatch.chdir(tmp_path / "kanji.store")
     assert runfolder.default_path(Path()).name.startswith("kanji.store-")
+
+
+def test_a_folder_on_a_full_disk_is_let_go_of(tmp_path: Path) -> None:
+    """Room for the folder, none for the one of the workers' logs in it."""
+    with pytest.raises(UsageError, match="cannot make the folder"), full_after(1):
+        RunFolder(tmp_path / "run", resume=False).__enter__()
+    with RunFolder(tmp_path / "run", resume=False) as folder:
+        assert (folder.path / "workers").is_dir()
