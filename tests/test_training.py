@@ -37,7 +37,7 @@ def four_slots(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [1, pytest.param(3, marks=pytest.mark.faults)])
 def test_any_number_of_workers_gives_the_same_bytes(
     four_slots: Path, store: Path, tmp_path: Path, workers: int
 ) -> None:
