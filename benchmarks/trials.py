@@ -45,7 +45,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """In at most 44 characters, such as ``momentum eta=0.5 /5 average 0.0125 w0.5``."""
+        """In at most 44 characters, such as ``momentum zeta=0.5 /5 average 0.0125 w0.5``."""
         policy = {"average": "avg"}.get(self.optimizer_state, self.optimizer_state)
         over_slots = f"/{self.sync_steps or 'epoch'} {policy}"
         parts = (
