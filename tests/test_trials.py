@@ -30,6 +30,7 @@ from trialtable import report
 CHARACTERS = ("characters",)
 ALL = ("characters", "lines", "words")
 COSTS = modelled.Costs(0.5, 0.01, 0.001, 0.25, 0.125)
+PER_ROUND = modelled.Costs(0.0, 0.0, 0.0, 0.0, 1.0)
 
 
 def _record(*losses: float, pass_seconds: float = 10.0, end: str = "all passes") -> Record:
@@ -228,12 +229,25 @@ def test_a_trial_trains_as_a_run_does(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setitem(trials.PASSES, 2, 3)
     trial = Trial("characters", 2, 1, Setting(0.02, "momentum", sync_steps=2, batch_size=4))
     store = tiny_store(tmp_path / "store")
-    record = modelled.train(trial, store, COSTS, Bar())
+    record = modelled.train(trial, store, PER_ROUND, Bar())
     options = trial.options() | {"cpu_workers": 2, "units": 96, "buckets": 16}
     plain_run(store, tmp_path / "run", **options | {"target_loss": trial.target})
     validated = read_run(tmp_path / "run").validated
     assert [p.loss for p in record.curve] == [r.validation.loss for r in validated if r.validation]
+    assert [p.elapsed for p in record.curve] == [r.number for r in validated]
     assert record.curve[-1].epochs == validated[-1].epoch
+
+
+def test_a_trial_of_large_batches_averages_after_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """20 sequences in batches of 2 x 32, or one for each of their buckets, which are 16."""
+    monkeypatch.setitem(trials.PASSES, 2, 2)
+    trial = Trial("characters", 2, 1, Setting(1e-6, LARGE_BATCH))
+    record = modelled.train(trial, tiny_store(tmp_path / "store", 25), PER_ROUND, Bar())
+    first, second = (point.elapsed for point in record.curve)
+    assert 1 < first <= 16
+    assert second == 2 * first
 
 
 def test_a_trial_that_is_lost_ends_after_a_third_of_its_passes(tmp_path: Path) -> None:
