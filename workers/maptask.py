@@ -85,7 +85,7 @@ def map_task(context: Context, message: MapTask, on_step: OnStep) -> MapResult:
     load_arrays(context.model, under("model/", message.arrays))
     torch.manual_seed(task_seed(context.config.run.seed, message.round, message.slot))
     trainer = Trainer(context, under("state/", message.arrays))
-    work = _work(context, message)
+    work = work_of(context, message)
     for done, step in enumerate(work.steps, start=1):
         trainer.step(step.indices, step.padded, step.epochs_done, message.drops)
         on_step(done)
@@ -108,16 +108,20 @@ def map_task(context: Context, message: MapTask, on_step: OnStep) -> MapResult:
     )
 
 
-class _Step(NamedTuple):
+class Step(NamedTuple):
+    """A batch of a task."""
+
     indices: np.ndarray  # int64 (B,), sequences of the store
     padded: int  # frames that the batch is padded to
     epochs_done: float  # before the step
 
 
-class _Work(NamedTuple):
-    steps: list[_Step]
-    held_back: int
-    epoch_steps: int
+class Work(NamedTuple):
+    """What a task trains on."""
+
+    steps: list[Step]
+    held_back: int  # sequences of the shard that the curriculum keeps out
+    epoch_steps: int  # batches of the slot's whole epoch
 
     @property
     def indices(self) -> np.ndarray:
@@ -125,21 +129,21 @@ class _Work(NamedTuple):
         return np.concatenate([np.empty(0, np.int64), *(step.indices for step in self.steps)])
 
 
-def _work(context: Context, message: MapTask) -> _Work:
-    """What a task trains on: a window of its epoch, all of it, or several epochs.
+def work_of(context: Context, message: MapTask) -> Work:
+    """The batches of a task: a window of its epoch, all of it, or several epochs.
 
     A slot whose list ends before the window has nothing to do.
     """
     shard, options = message.arrays["shard"], context.config.mapreduce
     if not len(shard):
-        return _Work([], 0, 0)
+        return Work([], 0, 0)
     epochs = range(message.epoch, message.epoch + options.local_epochs)
     drawn = {epoch: _draw(context, shard, epoch, message.slot) for epoch in epochs}
     steps = [step for epoch, slot in drawn.items() for step in _steps(shard, slot, epoch)]
     if options.sync_steps is not None:
         steps = steps[message.first : message.first + options.sync_steps]
     held_back = sum(slot.held_back for slot in drawn.values())
-    return _Work(steps, held_back, len(drawn[message.epoch].batches))
+    return Work(steps, held_back, len(drawn[message.epoch].batches))
 
 
 def _draw(context: Context, shard: np.ndarray, epoch: int, slot: int) -> SlotEpoch:
@@ -155,10 +159,10 @@ def _draw(context: Context, shard: np.ndarray, epoch: int, slot: int) -> SlotEpo
     return drawn
 
 
-def _steps(shard: np.ndarray, drawn: SlotEpoch, epoch: int) -> list[_Step]:
+def _steps(shard: np.ndarray, drawn: SlotEpoch, epoch: int) -> list[Step]:
     batches = zip(drawn.batches, drawn.padded, strict=True)
     return [
-        _Step(shard[positions], int(padded), epoch - 1 + done / len(drawn.batches))
+        Step(shard[positions], int(padded), epoch - 1 + done / len(drawn.batches))
         for done, (positions, padded) in enumerate(batches)
     ]
 
