@@ -48,9 +48,7 @@ from mapreduce_rnn.runstate import RunState
 PROCESSES = 8  # of all stubs together
 RUN = "stubs"
 WAIT_SECONDS = 60.0
-PATIENCE_SECONDS = (
-    3600.0  # both ends', where a run would give up: a large broadcast may take longer
-)
+PATIENCE_SECONDS = 3600.0  # of both ends: a large broadcast may take longer than a run's
 
 
 @dataclass(frozen=True)
