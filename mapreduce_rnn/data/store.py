@@ -180,9 +180,8 @@ def _map_array(path: Path, name: str, meta: Meta) -> NDArray[Any]:
             f"{path / name} does not fit {layout.META}: expected {dtype} {shape}, "
             f"found {array.dtype} {array.shape}; import the store again"
         )
-    return array.view(
-        np.ndarray
-    )  # of the same map: numpy.memmap takes several times as long to slice
+    # Of the same map: numpy.memmap takes several times as long to slice.
+    return array.view(np.ndarray)
 
 
 def _check_sum(file: Path, found: str, expected: str) -> None:
